@@ -74,8 +74,9 @@ def _explanation(name: str, path: Path) -> tuple[bool, list[str]]:
             "output that SCons, 'offload-tool compile' or 'offload-tool launch' has compiled for a "
             "target or the host"
         )
-    if digests.digest(str(path)) != launched.output:
-        return False, [f"{name}: stale: {Cause.OUTPUT.value}"]
+    found = digests.digest(str(path))
+    if found != launched.output:
+        return False, [f"{name}: stale: {(Cause.OUTPUT if found else Cause.MISSING).value}"]
     verdicts = [
         _verdict(f"{name}: {target}", record, path, digests, None)
         for target, record in launched.passes.items()

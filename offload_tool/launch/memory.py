@@ -11,7 +11,8 @@
 
 An image is recognised by its digest, so nothing is kept of it but the object itself. The object is
 renamed first, then the manifest. If a call is killed between, or if anything else has written the
-object, the digest of the object is not that of the manifest, and all passes run.
+object, the digest of the object is not that of the manifest, and all passes run. After an error
+there is no object, and `old_results` has a file of its own.
 
 The host pass runs whenever an image has changed and the object cannot be made from the old one:
 with ``-flto``, and where the old offload driver bundles relocatable code.
@@ -21,15 +22,14 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.job_plan import HOST, DriverJob, DriverPlan, renamed
 from offload_tool.clang.options import LIBRARY, LINKER_SCRIPT, does
-from offload_tool.errors import ContentError, OffloadError
+from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import (
     DigestCache,
     content_of,
@@ -38,8 +38,16 @@ from offload_tool.io.file_digests import (
     is_system_path,
 )
 from offload_tool.io.paths import remove
+from offload_tool.launch.old_results import (
+    EMBEDDED,
+    KEPT,
+    RESULTS,
+    OldResults,
+    kept_path,
+    results_name,
+)
 from offload_tool.launch.planned_pass import PlannedPass
-from offload_tool.launch.write_result import can_embed_later, exchange_images
+from offload_tool.launch.write_result import PLACEHOLDER_FILE, can_embed_later
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.key import Cause, Reason
 from offload_tool.manifest.manifest import (
@@ -52,16 +60,15 @@ from offload_tool.manifest.pass_run import PassRun
 from offload_tool.toolchain.programs import LIBRARY_PATH, program_identity
 
 if TYPE_CHECKING:
-    from offload_tool.io import InputFile
     from offload_tool.launch.scheduler import Step
     from offload_tool.launch.staged_steps import StagedSteps
 
 SWITCH = "OFFLOAD_LAUNCH_MEMORY"
 _TIME_MACROS = (b"__TIME__", b"__DATE__", b"__TIMESTAMP__")
-_JOIN, _EMBEDDED = "join", "embedded"
-"""The text of the jobs that join the images, and the digest of the content of the host's object."""
-_TEXTS = _RESULTS, _MESSAGES, _STDOUT, _DEPFILE = "results", "messages", "output", "depfile"
-"""What is known of each pass besides its record: the digests of its results, and what it wrote."""
+_JOIN = "join"
+"""The text of the jobs that join the images."""
+_MESSAGES, _STDOUT, _DEPFILE = "messages", "output", "depfile"
+"""What is known of each pass besides its record and results: what it wrote."""
 _NMAKE = "-MV"
 
 
@@ -80,6 +87,11 @@ class _Pass:
         self.staged: StagedSteps | None = None
         self.outcome = ""
         """For messages."""
+
+    def steps(self, steps: Sequence[Step]) -> list[Step]:
+        """Return the steps that must have succeeded."""
+        own = [steps[number] for number in self.numbers]
+        return own if self.staged is None else self.staged.all
 
 
 def why_not_remembered(plan: DriverPlan, folder: str, environ: Mapping[str, str]) -> str:
@@ -128,8 +140,7 @@ class Memory:
         self._join = self._join_key()
         self._record = read_output_record(manifest_path(self._output), self._digests, self._output)
         self._texts: dict[str, str] = {}
-        self._content = b""
-        """The old object, if some of it is used."""
+        self._old: OldResults | None = None
         self._embeds_later = can_embed_later(plan.jobs[-1])
         self._images = plan.jobs[-1].embedded()[0] if self._embeds_later else ""
         self.is_complete = self._judge()
@@ -161,85 +172,40 @@ class Memory:
     def _judge(self) -> bool:
         """Find the passes that need not run; return True if none has to."""
         record = self._record
-        damage = self._damage()
-        if damage is not None or record is None:
+        old = None if record is None else OldResults(record, self._output)
+        damage = Cause.NO_RECORD if old is None else old.damage(self._digests)
+        if damage is not None or record is None or old is None:
             for each in self._passes:
                 each.run.reason = Reason(damage or Cause.NO_RECORD)
             return False
+        self._old = old
         for each in self._passes:
             each.run.record = record.passes.get(each.target)
             each.is_current = each.run.is_current()
-        is_same_join = record.texts.get(_JOIN) == self._join
+        is_same_join = old.are_an_object and record.texts.get(_JOIN) == self._join
         if is_same_join and all(each.is_current for each in self._passes):
             return True
-        self._content = content_of(self._output)
-        if digest_of(self._content) != record.output:  # it is being replaced
-            self._content = b""
+        old.load()
         for each in self._passes:
-            if each.is_current and not self._can_restore(each, record):
+            if each.is_current and self._old_results(each) is None:
                 is_host = each.target == HOST and not self._embeds_later
                 each.is_current = False
                 each.run.reason = Reason(Cause.OTHERS if is_host else Cause.RESULT)
         return False
 
-    def _damage(self) -> Cause | None:
-        """Return what is wrong with the old object: it must be the file that was made."""
-        if self._record is None:
-            return Cause.NO_RECORD
-        try:
-            status = os.lstat(self._output)
-        except OSError:
-            return Cause.MISSING
-        is_own = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
-        if not is_own or self._digests.digest(self._output) != self._record.output:
-            return Cause.OUTPUT
-        return None
-
-    def _can_restore(self, each: _Pass, record: OutputRecord) -> bool:
-        """Return whether the old object holds all results of a pass."""
+    def _old_results(self, each: _Pass) -> list[bytes] | None:
+        """Return the old results of a pass; None if they are not all there."""
+        if self._old is None:
+            return None
         if each.target == HOST and self._embeds_later:
-            return bool(self._old_images)
-        wanted = record.texts.get(f"{each.target} {_RESULTS}", "").split()
-        return len(wanted) == len(each.results) > 0 and {*wanted} <= self._images_by_digest.keys()
-
-    @cached_property
-    def _images_by_digest(self) -> dict[str, bytes]:
-        """The entries of the containers in the old object."""
-        from offload_tool.containers.find import containers_in
-
-        found = {}
-        with suppress(OffloadError):  # such as an object without images
-            for container in containers_in(self._old_object(), self._output):
-                for image in container.images:
-                    with suppress(OffloadError):
-                        data = bytes(image.content.view())
-                        found[digest_of(data)] = data
-        return found
-
-    @cached_property
-    def _old_images(self) -> bytes:
-        """The content of the old object that other images can replace; empty if there is none."""
-        from offload_tool.formats.objects.elf.reader import read_elf_tables
-        from offload_tool.formats.objects.splice_images import plan_with_content
-
-        digest = self._old_texts.get(_EMBEDDED, "")
-        data = memoryview(self._content)
-        with suppress(ContentError):
-            tables = read_elf_tables(data, path=self._output)
-            for content in map(bytes, map(tables.content, range(len(tables.sections)))):
-                if content and digest_of(content) == digest:
-                    plan_with_content(data, content, len(content), path=self._output)
-                    return content
-        return b""
+            return [self._old.host_object] if self._old.embedded else None
+        digests = self._old_texts.get(results_name(each.target), "").split()
+        is_known = len(digests) == len(each.results) > 0
+        return self._old.with_digests(digests) if is_known else None
 
     @property
     def _old_texts(self) -> Mapping[str, str]:
         return self._record.texts if self._record is not None else {}
-
-    def _old_object(self) -> InputFile:
-        from offload_tool.io import InputFile
-
-        return InputFile.from_data(self._output, memoryview(self._content))
 
     # -- a run -----------------------------------------------------------------------------
 
@@ -266,18 +232,19 @@ class Memory:
         :raises OSError: a file cannot be written.
         """
         for each in filter(_is_current, self._passes):
-            texts = {name: self._old_texts.get(f"{each.target} {name}", "") for name in _TEXTS}
-            self._texts |= {f"{each.target} {name}": text for name, text in texts.items()}
+            self._texts |= self._texts_before(each)
             step = steps[each.numbers[0]]
             names = step.messages_file, step.stdout_file, self._depfiles[each.numbers[0]]
-            for name, text in zip(
-                names, (texts[_MESSAGES], texts[_STDOUT], texts[_DEPFILE]), strict=True
-            ):
-                _write(name, os.fsencode(text))
+            for file, name in zip(names, (_MESSAGES, _STDOUT, _DEPFILE), strict=True):
+                _write(file, os.fsencode(self._texts[f"{each.target} {name}"]))
             for number in each.numbers:
                 steps[number].args = ()
             if not self.is_complete:
                 self._keep(each)
+
+    def _texts_before(self, each: _Pass) -> dict[str, str]:
+        names = [f"{each.target} {name}" for name in (RESULTS, _MESSAGES, _STDOUT, _DEPFILE)]
+        return {name: self._old_texts.get(name, "") for name in names}
 
     def _keep(self, each: _Pass) -> None:
         """Write the results of a pass that are in the old object.
@@ -288,9 +255,8 @@ class Memory:
         if each.target == HOST and self._embeds_later:  # the object itself, by `exchange`
             _write(self._plan.jobs[-1].output, b"")
             return
-        digests = self._old_texts[f"{each.target} {_RESULTS}"].split()
-        for number, digest in zip(each.results, digests, strict=True):
-            _write(self._plan.jobs[number].output, self._images_by_digest[digest])
+        for number, data in zip(each.results, self._old_results(each) or (), strict=True):
+            _write(self._plan.jobs[number].output, data)
 
     def stage(
         self,
@@ -309,10 +275,7 @@ class Memory:
             own = [steps[number] for number in each.numbers]
             output = self._plan.jobs[first].output
             each.staged = StagedSteps(steps, own, output, partial(self._keep, each), environ)
-            record = self._record
-            is_unchanged = (
-                record is not None and each.run.is_key_unchanged and self._can_restore(each, record)
-            )
+            is_unchanged = each.run.is_key_unchanged and self._old_results(each) is not None
             each.staged.begin(each.run.record, command, is_unchanged=is_unchanged)
             each.run.set_stages(each.staged.stages)
 
@@ -321,32 +284,86 @@ class Memory:
 
         :raises ContentError, FileError: see `exchange_images`.
         """
-        exchange_images(self._old_object(), self._old_images, images, output)
+        if self._old is not None:
+            self._old.exchange(images, output)
 
     def finish(self, steps: Sequence[Step], launched: Iterable[int]) -> None:
         """Note what the passes that ran have read and written."""
         for each in self._passes:
-            if each.is_current:
-                each.outcome = "current"
-                continue
-            how = "from the launcher" if each.numbers[0] in launched else "compiled"
-            how = "front end only" if each.is_kept else how
-            each.outcome = f"{how}: {each.run.reason}"
-            if each.staged is not None:
-                each.staged.finish()
-            each.run.record = None
-            with suppress(OffloadError):  # what it has read is not known
-                each.run.record = _if_sure(each.run.finish(each.run.read()))
-            jobs = self._plan.jobs
-            texts = {
-                _RESULTS: " ".join(self._digests.digest(jobs[n].output) for n in each.results),
-                _MESSAGES: _text_of(steps[n].messages_file for n in each.numbers),
-                _STDOUT: _text_of(steps[n].stdout_file for n in each.numbers),
-                _DEPFILE: _text_of([self._depfiles[each.numbers[0]]]),
-            }
-            self._texts |= {f"{each.target} {name}": text for name, text in texts.items()}
+            self._note(each, steps, launched)
         self._texts[_JOIN] = self._join
-        self._texts[_EMBEDDED] = self._digests.digest(self._images) if self._images else ""
+        self._texts[EMBEDDED] = self._digests.digest(self._images) if self._images else ""
+
+    def _note(self, each: _Pass, steps: Sequence[Step], launched: Iterable[int]) -> None:
+        if each.is_current:
+            each.outcome = "current"
+            return
+        how = "from the launcher" if each.numbers[0] in launched else "compiled"
+        how = "front end only" if each.is_kept else how
+        each.outcome = f"{how}: {each.run.reason}"
+        if each.staged is not None:
+            each.staged.finish()
+        each.run.record = None
+        with suppress(OffloadError):  # what it has read is not known
+            each.run.record = _if_sure(each.run.finish(each.run.read()))
+        jobs = self._plan.jobs
+        texts = {
+            RESULTS: " ".join(self._digests.digest(jobs[n].output) for n in each.results),
+            _MESSAGES: _text_of(steps[n].messages_file for n in each.numbers),
+            _STDOUT: _text_of(steps[n].stdout_file for n in each.numbers),
+            _DEPFILE: _text_of([self._depfiles[each.numbers[0]]]),
+        }
+        self._texts |= {f"{each.target} {name}": text for name, text in texts.items()}
+
+    def keep(self, steps: Sequence[Step], launched: Container[int]) -> None:
+        """Keep the results of this compile, which failed, for the next one.
+
+        A pass that has failed keeps its results of the run before.
+        """
+        parts: list[bytes] = []
+        records: dict[str, PassRecord] = {}
+        for each in self._passes:
+            results = self._results_to_keep(each, steps, launched)
+            record = each.run.record
+            if record is not None and results:
+                records[each.target] = record
+                parts += results
+                if each.target == HOST and self._embeds_later:
+                    self._texts[results_name(HOST)] = digest_of(results[0])
+        path = kept_path(self._output)
+        if not parts:
+            _remove(path)
+            return
+        from offload_tool.io import replace_file
+
+        data = b"".join(parts)
+        with suppress(OffloadError), replace_file(path) as out:  # such as a full disk
+            out.write(data)
+        self._texts[KEPT] = " ".join(str(len(part)) for part in parts)
+        self._write_record(OutputRecord(digest_of(data), records, self._texts))
+
+    def _results_to_keep(
+        self, each: _Pass, steps: Sequence[Step], launched: Container[int]
+    ) -> list[bytes] | None:
+        """Note what is known of a pass, and return its results; None if there are none."""
+        is_host = each.target == HOST and self._embeds_later
+        is_done = each.is_current or (
+            each.numbers[0] not in launched  # its cache has the result
+            and all(step.status == 0 for step in each.steps(steps))
+        )
+        if is_done:
+            self._note(each, steps, ())
+        else:
+            each.run.record = self._record.passes.get(each.target) if self._record else None
+            self._texts |= self._texts_before(each)
+        if is_host:
+            self._texts[EMBEDDED] = self._old_texts.get(EMBEDDED, "")
+        if each.is_kept or not is_done:
+            return self._old_results(each)
+        if is_host:
+            self._texts[EMBEDDED] = self._digests.digest(PLACEHOLDER_FILE)
+            return [content_of(self._plan.jobs[-1].output)]
+        return [content_of(self._plan.jobs[number].output) for number in each.results]
 
     def outcomes(self) -> list[str]:
         """Return what has become of each pass."""
@@ -376,14 +393,15 @@ class Memory:
         self._digests.store(self._output, file_stat_from(os.fstat(descriptor)), digest)
         records = {each.target: each.run.record for each in self._passes}
         known = {target: record for target, record in records.items() if record is not None}
+        self._write_record(OutputRecord(digest, known, self._texts))
+        _remove(kept_path(self._output))
+
+    def _write_record(self, record: OutputRecord) -> None:
         path = manifest_path(self._output)
         try:
-            write_output_record(
-                path, OutputRecord(digest, known, self._texts), self._digests, self._output
-            )
+            write_output_record(path, record, self._digests, self._output)
         except OffloadError:  # such as a full disk: the object is still right
-            with suppress(OSError):
-                remove(path)
+            _remove(path)
 
 
 def _is_current(each: _Pass) -> bool:
@@ -405,6 +423,11 @@ def _has_time(name: str) -> bool:
 
 def _text_of(names: Iterable[str]) -> str:
     return os.fsdecode(b"".join(map(content_of, names)))
+
+
+def _remove(name: str) -> None:
+    with suppress(OSError):
+        remove(name)
 
 
 def _write(name: str, data: bytes) -> None:

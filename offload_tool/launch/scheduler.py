@@ -1,8 +1,8 @@
 """Runs the jobs of a plan: each starts when its inputs are complete and a slot is free.
 
 The messages go to one file per job, and are printed when all jobs have ended. After a failure, only
-the host's job still starts, since users know its messages; running jobs finish. However a run ends,
-it leaves no job running and releases all tokens.
+the host's job still starts, since users know its messages, and what is left of passes whose results
+are kept; running jobs finish. However a run ends, it leaves no job running and releases all tokens.
 """
 
 from __future__ import annotations

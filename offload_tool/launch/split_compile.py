@@ -159,6 +159,8 @@ class _Split:
         status = self._status(plan, steps)
         if not status:
             self._complete(plan, steps, launched)
+        elif memory is not None:
+            memory.keep(steps, launched)
         if depfile and not status:
             self._join_depfiles(plan, depfile)
         lines = [*plan.messages]
@@ -303,7 +305,8 @@ class _Split:
     def _step(self, plan: DriverPlan, number: int) -> Step:
         job = plan.jobs[number]
         step = Step(number, job.needs, job.args, f"{self._folder}/{number}.messages")
-        step.runs_after_failure = job.target == HOST
+        is_begun = self._memory is not None and bool(job.needs)  # its result is kept
+        step.runs_after_failure = job.target == HOST or is_begun
         if job.kind == "linker-wrapper":  # it compiles for all targets
             step.jobs_option, step.most_jobs = _WRAPPER_JOBS, len(plan.targets)
         if job.kind == "bundler":

@@ -67,6 +67,12 @@ class StagedSteps:
         for step in steps:
             step.needs = [last.number if n == front.number else n for n in step.needs]
         steps += [decide, last] if jobs else [decide]
+        decide.runs_after_failure = last.runs_after_failure = True
+
+    @property
+    def all(self) -> list[Step]:
+        """The steps that make the result of the pass."""
+        return [self._front, *self._rest]
 
     def finish(self) -> None:
         """Note whether the later jobs have printed messages, which each run must repeat."""

@@ -272,7 +272,9 @@ class Trial:
             self._archs.reverse()
 
     def flags(self) -> None:
-        """Choose other flags."""
+        """Choose other flags, maybe with another depfile."""
+        for depfile in self.folder.rglob("*.d"):
+            depfile.unlink()
         self._flags = (
             self._random_flags()
             if self.chosen.random() < 0.5
@@ -390,6 +392,17 @@ class Trial:
         if self.chosen.random() < 0.5:
             self.kernel()
 
+    def mistake(self) -> None:
+        """Make a mistake for all passes or one, compile, and mend it; then an edit may follow."""
+        where = self.chosen.choice(("1", "0", "defined(__gfx90a__)", "defined(__gfx906__)"))
+        where = self.chosen.choice((where, "!defined(__HIP_DEVICE_COMPILE__)"))
+        mistake = f"#if {where}\nint mistake = none;\n#endif\n"
+        old = "int edited_host"
+        self._change(lambda: self._replace(old, mistake + old))
+        self._compile_both()
+        self._change(lambda: self._replace(mistake, ""))
+        self.chosen.choice((self.kernel, self.header_of_one, self.comment, self.nothing))()
+
     def two_at_once(self) -> None:
         """Run two calls for one object at once."""
         self.chosen.choice((self.kernel, self.header_of_one, self.comment))()
@@ -407,7 +420,7 @@ class Trial:
 
     EDITS = (comment, host_code, header_of_one, kernel)
     KINDS = (targets, flags, touch, there_and_back)
-    OTHERS = (header, appears, data, link, damage, killed, two_at_once, nothing, variable)
+    OTHERS = (header, appears, data, link, damage, killed, mistake, mistake, two_at_once, nothing, variable)
 
     # -- judging ---------------------------------------------------------------------------
 

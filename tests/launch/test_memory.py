@@ -339,11 +339,54 @@ def test_replaced_meanwhile(project: Project, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_error(project: Project) -> None:
-    """After an error there is no object; the next compile is complete."""
+    """After an error there is no object; a mistake that is taken back compiles nothing."""
+    project.build()
+    project.edit("s.hip", "return 0", "return none")
+    for _ in range(2):
+        assert project.ours().returncode == 1
+        assert not (project.folder / "s.o").exists()
+        assert (project.folder / ".s.o.kept").exists()
+    project.edit("s.hip", "return none", "return 0")
+    assert [project.ran(), project.ran()] == [set(), set()]
+    assert not (project.folder / ".s.o.kept").exists()
+
+
+@pytest.mark.parametrize("flags", [f"{OLD} -O1", f"{NEW} -O1 -g", f"{OLD} -fgpu-rdc", "-flto"])
+@pytest.mark.parametrize("bad", ["__gfx942__", "__gfx90a__", "host"])
+def test_error_of_one_pass(bad: str, flags: str, project: Project, tmp_path: Path) -> None:
+    """The next call after an error runs the pass that failed; the first one ran all."""
+    project.flags += ["--offload-arch=gfx942", *flags.split()]
+    project.more["OFFLOAD_LAUNCH_JOBS"] = "4"
+    condition = "#ifndef __HIP_DEVICE_COMPILE__" if bad == "host" else f"#ifdef {bad}"
+    header = project.folder / "only_here.h"
+    header.write_text("#error of one target\n")
+    project.edit("s.hip", "int run", f'{condition}\n#include "only_here.h"\n#endif\nint run')
+    assert project.ours().returncode == 1
+    header.write_text("")
+    also = {"host"} if flags == "-flto" else set()
+    assert project.ran() == {bad.strip("_"), *also}
+    assert project.ran() == set()
+    header.write_text("#error of one target\n")
+    assert project.ours().returncode == 1
+    header.write_text("int here(); // not read before\n")
+    project.read_by_gfx90a("inline int not_read_before();\n")
+    assert project.ran() == {bad.strip("_"), "gfx90a", *also}
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "of another", "manifest"])
+def test_damaged_results_after_an_error(damage: str, project: Project) -> None:
+    """Results that are not those that were kept are none."""
     project.build()
     project.edit("s.hip", "return 0", "return none")
     assert project.ours().returncode == 1
-    assert not (project.folder / "s.o").exists()
+    kept = project.folder / ".s.o.kept"
+    data = kept.read_bytes()
+    kept.unlink()
+    if damage != "missing":
+        kept.write_bytes({"cut": data[:-1], "of another": data[:1000]}.get(damage, data))
+    if damage == "manifest":
+        path = project.folder / MANIFEST
+        path.write_text(re.sub(r'"kept": "[0-9 ]+"', '"kept": "1 x -5"', path.read_text()))
     project.edit("s.hip", "return none", "return 0")
     assert [project.ran(), project.ran()] == [ALL, set()]
 
@@ -423,8 +466,12 @@ def test_cut_off(flags: str, project: Project) -> None:
     assert compiled() == {"host"}
     project.edit("value.h", "#pragma once", "#pragma once\n#define UNUSED\n")
     assert compiled() == set()
+    project.edit("s.hip", "// a comment", "mistake")
+    assert project.ours().returncode == 1
+    project.edit("s.hip", "mistake", "// a comment without")
+    assert compiled() == set()
     project.more["OFFLOAD_CUTOFF"] = "0"
-    project.edit("s.hip", "// a comment", "// another")
+    project.edit("s.hip", "// a comment without", "// another")
     assert compiled() == ALL
 
 
