@@ -39,8 +39,6 @@ class StreamError(Exception):
 
 
 class _StandardError:
-    """State of the stream."""
-
     has_failed = False
     """Whether a write failed."""
 

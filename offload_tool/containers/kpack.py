@@ -189,7 +189,6 @@ class _Archives:
         self._open: dict[str, _OpenArchive] = {}
 
     def existing(self, marker: KpackMarker) -> list[str]:
-        """Return the archives that the loader would find; raise FormatError for other folders."""
         paths = marker.search_paths
         if paths not in self._existing:
             found = (path for name in dict.fromkeys(paths) for path in self._named(name))

@@ -49,8 +49,6 @@ _SEARCHED = (FileFormat.ARCHIVE, FileFormat.ELF, FileFormat.BITCODE)
 
 
 class _Policy(Policy):
-    """Searches the sections of relocatable device code."""
-
     confined = False  # as linkers
 
     def __init__(self) -> None:

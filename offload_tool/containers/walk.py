@@ -258,7 +258,6 @@ def _label(location: Location, name: str, policy: Policy) -> str:
 def _open_member(
     location: Location, member: ArchiveMember, path: Path, policy: Policy
 ) -> InputFile:
-    """Open the file of a thin archive's member."""
     try:
         status = path.stat()
         if any(_is_file(other, status) for other in location.files):

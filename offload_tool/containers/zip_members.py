@@ -71,7 +71,6 @@ class _Directory:
         return self._stream.read(size)
 
     def seekable(self) -> bool:
-        """Return True, as `zipfile` requires."""
         return True
 
 
@@ -184,7 +183,6 @@ class ZipOverlay:
 
     @cached_property
     def _members(self) -> dict[str, _Member]:
-        """Members by their paths in the tree."""
         found: dict[str, _Member] = {}
         for path in reversed(self._others):
             try:

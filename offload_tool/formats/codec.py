@@ -252,7 +252,6 @@ class ZstdStream:
         return position
 
     def _skip_frame(self, start: int) -> int:
-        """Read the frame header at `start` and all block headers; return the frame's end."""
         head = self._data[start : start + _MAX_FRAME_HEADER]
         if head[:4] != zstandard.FRAME_HEADER:
             found = bytes(head[:4])

@@ -145,7 +145,6 @@ def cuda_host_code(tables: ElfTables) -> CudaHostCode:
 
 
 def _symbols(tables: ElfTables) -> tuple[set[str], set[str]]:
-    """Return the names of the undefined and of the defined symbols."""
     symbols = list(tables.named_symbols())
     undefined = {symbol.name for symbol in symbols if not symbol.defined}
     return undefined, {symbol.name for symbol in symbols if symbol.defined}

@@ -178,7 +178,6 @@ class _ImageText:
         return self.value.partition("]")[0] + "]"
 
     def at(self, name: str, offset: int) -> str:
-        """Return the address of the byte at `offset` of the global `name`."""
         if not offset:
             return f"ptr {name}"
         if self.size is None:
@@ -387,7 +386,6 @@ class _ModuleText:
         return names
 
     def _descriptor(self, section: str) -> None:
-        """Write the images, their array, and the descriptor."""
         for number, image in enumerate(self.images):
             name = self._name("@.omp_offloading.device_image", number)
             self._add(f"{name} = internal unnamed_addr constant {image.value}{image.suffix}")
@@ -450,7 +448,6 @@ class _ModuleText:
 
 
 def _if_known(calls: Sequence[str]) -> list[str]:
-    """Return `calls` under the condition that the called function exists."""
     return [
         "%known = icmp ne ptr @__tgt_register_image_info, null",
         "br i1 %known, label %infos, label %images",
@@ -462,7 +459,6 @@ def _if_known(calls: Sequence[str]) -> list[str]:
 
 
 def _escaped(text: str | bytes) -> str:
-    """Return bytes in the form of a quoted LLVM IR string."""
     data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
     return "".join(
         chr(byte) if 0x20 <= byte < 0x7F and byte not in b'"\\' else f"\\{byte:02X}"

@@ -169,7 +169,6 @@ def _end(count: int, size: int, start: int) -> bytes:
 
 
 def _name(row: zipfile.ZipInfo) -> tuple[bytes, int]:
-    """Return the stored bytes of the name, and the flags."""
     if row.flag_bits & _UTF8:
         return row.orig_filename.encode("utf-8", "surrogateescape"), row.flag_bits
     try:

@@ -141,7 +141,6 @@ class _Replacement:
                 os.fchmod(self._descriptor, self.file.mode)
 
     def link(self) -> None:
-        """Link the file to the name of the temporary."""
         if not self._named and not self.file.unchanged:
             with naming(self.path):
                 # Python follows the link only if it gets a directory descriptor; that is not used.
@@ -150,7 +149,6 @@ class _Replacement:
             self._named = True
 
     def rename(self) -> None:
-        """Rename the file over the old one."""
         if not self.file.unchanged:
             with naming(self.path):
                 os.replace(self._temporary, self.final)

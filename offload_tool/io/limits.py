@@ -104,16 +104,13 @@ class _Share:
         self.own, self.common, self._ratio = 0.0, common, ratio
 
     def add(self, size: int) -> None:
-        """Add the allowance for `size` bytes of a file."""
         self.own += size * self._ratio
 
     @property
     def left(self) -> int:
-        """The amount that can still be taken."""
         return int(self.own) + self.common
 
     def take(self, size: int) -> None:
-        """Take `size`, first from the file's own allowance."""
         own = min(size, int(self.own))
         self.own -= own
         self.common -= size - own

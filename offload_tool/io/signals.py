@@ -30,8 +30,6 @@ class Stopped(KeyboardInterrupt):
 
 
 class _State:
-    """State of the main thread, which runs Python's signal handlers."""
-
     depth = 0
     """Nesting of `shielded` blocks."""
     pending: int | None = None

@@ -112,7 +112,6 @@ def system_temp_folder() -> str:
 
 
 def _boot_id() -> str:
-    """Return the ID of this boot of this machine; empty if unknown."""
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
             return file.read()[:8]
@@ -163,7 +162,6 @@ def _remove_unlocked(path: str) -> None:
 
 
 def _remove_tree(path: str) -> None:
-    """Remove a folder; names are those in its descriptor, so that no link leads elsewhere."""
     try:
         with closing(os.open(path, _FLAGS)) as folder:
             for name in os.listdir(folder):

@@ -35,7 +35,6 @@ def _version(library: Any) -> str:
 
 
 def _log(library: Any, handle: Any, which: str) -> str:
-    """Return one of the library's logs; its size excludes the final zero."""
     size = ctypes.c_size_t()
     if getattr(library, f"nvJitLinkGet{which}LogSize")(handle, ctypes.byref(size)):
         return ""

@@ -91,7 +91,6 @@ class _Container:
 
     @property
     def targets(self) -> list[str]:
-        """The targets of its device images."""
         return [_target(entry) for entry, _ in self.entries if entry.kind != OffloadKind.HOST]
 
     def serves(self, device: Device) -> bool:
@@ -113,7 +112,6 @@ class _Library:
     """Faults found while the file was read."""
 
     def add(self, found: FoundContainer, skipped: _Skipped, note: _Note) -> None:
-        """Add a container; call before the next one is read."""
         is_part = found.container is FileFormat.OFFLOAD_BINARY
         key = found.section if is_part else found.index
         name = f"{found.container.value} {found.index}"
@@ -164,7 +162,6 @@ class _Library:
 
     @property
     def is_code(self) -> bool:
-        """Whether it is a code object of a folder, zip file or archive."""
         return self.is_single_target and any(
             container.is_code for container in self.containers.values()
         )

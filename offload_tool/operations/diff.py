@@ -110,7 +110,6 @@ class _MeasuredKernel(NamedTuple):
 
     @property
     def needs(self) -> tuple[object, ...]:
-        """All fields except the name."""
         return (*self.kernel[1:], self.code)
 
 
@@ -127,7 +126,6 @@ class _TargetContent:
 
     @property
     def sums(self) -> TargetSums:
-        """The sums over all images."""
         return TargetSums(self.images, self.loaded, sum(map(len, self.kernels.values())))
 
     def add(self, content: memoryview, kernels: Sequence[Kernel], *, path: StrPath) -> None:
@@ -147,7 +145,6 @@ class _TargetContent:
             self.kernels[stable_name(kernel.name)].append(_MeasuredKernel(kernel, digest))
 
     def add_unread(self, size: int) -> None:
-        """Add an image of `size` bytes whose kernels are not known."""
         self.images += 1
         self.loaded += size
 

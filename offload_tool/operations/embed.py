@@ -159,7 +159,6 @@ def read_host_files(paths: Sequence[StrPath]) -> HipHostCode:
 
 
 def _host_code_in(path: StrPath) -> Iterator[tuple[str, HipHostCode]]:
-    """Yield each ELF object of a file: its name in messages, and its HIP host code."""
     for location in open_file_or_members(path):
         data, name = location.source.data, location.label
         if is_bitcode(data):  # a host object of -flto

@@ -146,8 +146,6 @@ class _Archive:
 
 
 class _Joining:
-    """One run."""
-
     def __init__(self, host: StrPath, stack: ExitStack, spool: Spool) -> None:
         self.host = host
         self.stack = stack
@@ -156,13 +154,11 @@ class _Joining:
         self.files = self.images = 0
 
     def add(self, name: str, location: Location, *, anywhere: bool = False) -> None:
-        """Add an archive."""
         if name in self.archives:
             raise UsageError(f"'{name}' is there twice; give each file once")
         self.archives[name] = _Archive(name, location, anywhere=anywhere)
 
     def _check_requested(self) -> None:
-        """Reject archives with code that no host refers to."""
         for found in self.archives.values():
             for image in found.archive.images:
                 if image.key not in found.requested:
@@ -170,7 +166,6 @@ class _Joining:
                     raise UsageError(f"'{found.location.label}' {message}")
 
     def plan(self, location: Location, name: str) -> FilePlan | None:
-        """Plan the file called `name` with its code; None if it refers to none."""
         if (tables := _tables_of(location)) is None:
             return None
         wrappers = LinkedWrappers(tables)
@@ -236,7 +231,6 @@ class _Joining:
         return content
 
     def _open_archives(self, tree: Tree) -> set[str]:
-        """Open the archives of a tree; return their names."""
         names = set()
         for file in tree.files:
             if file.kind == "file" and file.name.endswith(SUFFIX):
@@ -266,7 +260,6 @@ class _Joining:
             raise NoContainerError(message + "none", path=self.host)
 
     def program(self, writer: TreeWriter, parts: Sequence[StrPath]) -> None:
-        """Write a program with code from `parts` and from the archives in its markers."""
         name = os.path.realpath(self.host)
         for part in parts:
             archive = self.stack.enter_context(InputFile(part))

@@ -112,7 +112,6 @@ def interface_of(paths: Sequence[StrPath]) -> str:
 
 
 def _magics_in(path: StrPath) -> Iterator[int]:
-    """Yield the offsets of wrappers' magics in a file."""
     for location in open_file_or_members(path):
         data = location.source.data
         if is_bitcode(data):

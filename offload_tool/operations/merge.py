@@ -61,19 +61,15 @@ class MergeError(OffloadError):
 
 @frozen
 class _Entry:
-    """An image of the result, and its input."""
-
     input: Location
     image: FoundImage
 
     @property
     def content(self) -> FileRange:
-        """The image's bytes."""
         return self.image.content.range
 
 
 def _order(image: FoundImage) -> tuple[bool, str, str, str]:
-    """Sort key: the host first, then by target ID."""
     return image.kind != OffloadKind.HOST, image.target_id, image.kind, image.triple
 
 
@@ -106,7 +102,6 @@ class _Merger:
         self.spool = spool
 
     def merge(self, inputs: Sequence[Location]) -> FilePlan:
-        """Merge files of one format."""
         formats = [recognise(item.source.data, anywhere=True) for item in inputs]
         for item, file_format in zip(inputs, formats, strict=True):
             if file_format is not formats[0]:
@@ -306,13 +301,11 @@ def _only_bundle(item: Location) -> FoundContainer:
 
 
 def _unpacked(item: Location, found: FoundContainer) -> InputFile:
-    """Return the bundle as a file, decompressed."""
     is_compressed = found.container is FileFormat.COMPRESSED_BUNDLE
     return found.images[0].content.source if is_compressed else item.source
 
 
 def _merged_entries(inputs: Sequence[Sequence[_Entry]]) -> list[_Entry]:
-    """Return the entries of the result in their order; reject contradictions."""
     entries: dict[str, _Entry] = {}
     for group in inputs:
         for entry in group:

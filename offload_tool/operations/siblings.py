@@ -122,7 +122,6 @@ def _siblings_of(path: str, containers: list[dict[str, tuple[bytes, int]]]) -> I
 
 
 def _groups(containers: list[dict[str, tuple[bytes, int]]]) -> list[tuple[str, ...]]:
-    """Return the connected sets of targets; equal code connects two targets."""
     group_of: dict[str, set[str]] = {}
     for codes in containers:
         alike = defaultdict(set)

@@ -246,7 +246,6 @@ class _Thinner:
     def _thin_offload_binary(
         self, source: InputFile, found: FoundContainer, kept: Sequence[int]
     ) -> FilePlan:
-        """Plan a multi-image binary with the kept images only; compressed if it was."""
         data, binary, method = read_offload_binary(source.data, found.offset, path=found.label)
         images = [binary.images[at] for at in kept]
         contents = [
@@ -371,7 +370,6 @@ class _Thinner:
         return self._thin_whole(location.source, found)
 
     def _thin_whole(self, source: InputFile, found: FoundContainer) -> FilePlan | None:
-        """Plan a text bundle or an object bundle; None if it stays."""
         kept = self._select(found)
         if kept is None:
             return None
@@ -474,7 +472,6 @@ def _cuda_entry(image: FoundImage) -> int | None:
 
 
 def _thin_cuda(source: InputFile, found: FoundContainer, kept: Sequence[int]) -> FilePlan:
-    """Plan a fat binary with the unchanged entries of the `kept` images."""
     stays = {_cuda_entry(found.images[at]) for at in kept}
     fatbin = read_cuda_fatbin(source.data, found.offset, path=found.label)
     entries = [entry for number, entry in enumerate(fatbin.entries) if number in stays]
@@ -493,7 +490,6 @@ def _thin_bundle(source: InputFile, found: FoundContainer, kept: Sequence[int]) 
 
 
 def _thin_content(source: InputFile, kept: set[str], label: str) -> FilePlan:
-    """Plan a bundle file of any layout with the `kept` entries."""
     file_format = recognise(source.data, anywhere=True)
     found = next(containers_in(source, label))
     if file_format is FileFormat.BUNDLE:

@@ -173,8 +173,6 @@ def _write_all(files: Sequence[OutputFile], archives: Sequence[GrowingArchive]) 
 
 
 class _Walk:
-    """The single pass over an archive's members."""
-
     def __init__(
         self,
         source: InputFile,
@@ -219,7 +217,6 @@ class _Walk:
                 )
 
     def collect(self, opened: Callable[[OpenedBundle], None] | None) -> list[GrowingArchive]:
-        """Return the archive of each target."""
         for member in self._members(at_once=opened is None):
             with self._open(member) as bundle:
                 if opened is not None:

@@ -68,7 +68,6 @@ def unbundle_cuda_library(
 
 
 def _parts(path: StrPath, processor: str) -> Iterator[tuple[str, Sequence[bytes | memoryview]]]:
-    """Yield the new members: their names and contents."""
     for member, containers in itertools.groupby(find_containers(path), lambda each: each.member):
         name = (member or Path(path).name).replace("/", "_")
         cubins: list[tuple[str, bytes]] = []
@@ -88,7 +87,6 @@ def _parts(path: StrPath, processor: str) -> Iterator[tuple[str, Sequence[bytes 
 
 
 def _thinned(found: FoundContainer, processor: str) -> list[bytes | memoryview]:
-    """Return a fat binary of the entries that a link for `processor` takes; [] if none."""
     data = found.location.source.data
     entries = read_cuda_fatbin(data, found.offset, path=found.label).entries
     names = [image.processor for entry in entries for image in entry.images]
@@ -102,7 +100,6 @@ def _thinned(found: FoundContainer, processor: str) -> list[bytes | memoryview]:
 
 
 def _cubins(images: Iterable[FoundImage]) -> Iterator[tuple[str, bytes]]:
-    """Yield the target ID and a copy of each cubin; the images end with their container."""
     for image in images:
         if image.kind == "cuda" and image.target_id.startswith("sm_"):
             yield image.target_id, bytes(image.content.range.data)

@@ -164,11 +164,9 @@ class _ImageOutputs:
 
     @property
     def name(self) -> str:
-        """The input's name in generated names."""
         return os.fspath(self.path) if self.options.name is None else self.options.name
 
     def add(self, wanted: ImageFilter) -> None:
-        """Add the files of one filter."""
         matches = self._matches(wanted)
         if wanted.output is not None:
             if len(matches) > 1:
@@ -198,7 +196,6 @@ class _ImageOutputs:
         )
 
     def _leaves(self, match: _Selected, depth: int) -> Iterator[_Selected]:
-        """Yield the images of nested offload binaries; else the image itself."""
         start, end = match.image.offset, match.image.offset + match.image.size
         with match.found.opened() as source:
             if not begins(source.data, OFFLOAD_BINARY, start) or not match.image.size:
@@ -220,7 +217,6 @@ class _ImageOutputs:
                     yield from self._leaves(_Selected(inner, image), depth + 1)
 
     def add_archive(self, wanted: ImageFilter) -> None:
-        """Add the archive of one filter."""
         matches = self._matches(wanted)
         if matches:
             if wanted.output is None:
@@ -231,7 +227,6 @@ class _ImageOutputs:
             self._store(wanted.output, layout.plan([match.content for match in matches]))
 
     def write(self, *, keep_equal: bool) -> None:
-        """Write all files."""
         outputs = list(self.outputs.values())
         for start in range(0, len(outputs), _AT_ONCE):
             batch = outputs[start : start + _AT_ONCE]
@@ -280,7 +275,6 @@ class _ImageOutputs:
         return "<stdin>" if self.name == "-" else self.name
 
     def _name(self, image: OffloadImage, number: int) -> str:
-        """Return the generated file name for an image, as in LLVM."""
         base = self.name.rpartition("/")[2]
         stem, dot, _ = base.rpartition(".")  # a leading dot begins an extension, too
         stem = stem if dot and base not in (".", "..") else base

@@ -186,7 +186,6 @@ def _check(images: Sequence[StrPath], kind: RegisteredKind, options: WrapOptions
 
 
 def _with_notes(file: InputFile, warn: Callable[[str], None]) -> InputFile:
-    """Return a copy of the ELF file with OpenMP's notes, in a temporary file without a name."""
     from offload_tool.formats.objects.device_elf import plan_elf_with_notes
     from offload_tool.formats.objects.elf.reader import is_elf_header
 

@@ -150,7 +150,6 @@ class _Request:
 
 
 def _find_both(request: _Request) -> Equipment:
-    """Find what the passes of an OpenMP source need for AMD's GPUs, and for NVIDIA's."""
     both = Equipment()
     is_nvidia = [target.startswith("sm_") for target in request.job.targets]
     for find, chosen in ((_find_rocm, False), (_find_cuda, True)):

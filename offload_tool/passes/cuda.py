@@ -208,7 +208,6 @@ def ptxas_flags(args: Sequence[str], environment: Mapping[str, str]) -> tuple[st
 
 
 def _own_flags(job: Sequence[str]) -> list[str]:
-    """Return the flags of a ptxas job except those of `cubin_arguments`, and files."""
     at, name = job.index(_OUTPUT), job.index(_PROCESSOR)
     before = [arg for arg in (*job[1:name], *job[name + 2 : at]) if arg != "-m64"]
     after = job[at + 3 :]  # the output, and the one input

@@ -308,7 +308,6 @@ def _command(toolchain: Mapping[str, Any]) -> list[str]:
 
 
 def _toolchain_key(environ: Mapping[str, str]) -> list[str]:
-    """Return the cache key of the search for a compiler, except for the files on disk."""
     key = [PACKAGE, sys.prefix, *(environ.get(name, "") for name in _VARIABLES)]
     named = (environ.get(name, "") for name in INSTALLATIONS)
     relative = not all(map(os.path.isabs, [*program_folders(environ), *filter(None, named)]))

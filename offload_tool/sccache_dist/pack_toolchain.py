@@ -78,7 +78,6 @@ def pack_programs(programs: Iterable[str], output: OutputFile) -> None:
 
 
 def _libraries(program: str) -> list[str]:
-    """Return a program's loader and libraries, and the loader's cache if it is needed."""
     loader = interpreter_of(program)
     if loader is None:
         return []

@@ -401,13 +401,11 @@ def check(verb: str, do: Callable[[Operands], None]) -> compat.SignedAction:
 
 
 def _operation(verb: str, do: Callable[[Operands], None], message: str) -> NodeBuilder:
-    """Return the builder of nodes that an operation writes."""
     keywords = {"cmdstr": f"$OFFLOAD{message}COMSTR", "varlist": ("_OFFLOAD_SPEC",)}
     return NodeBuilder(_action(f"{verb} {FORMAT_VERSION}", do, **keywords))
 
 
 def _command(name: str, check: Any = None, **made: Any) -> NodeBuilder:
-    """Return the builder of a command line's node, with a `check` of its output."""
     command = SCons.Action.Action(f"$OFFLOAD{name}COM", f"$OFFLOAD{name}COMSTR")
     return NodeBuilder(SCons.Action.Action([command, *([check] if check else [])]), **made)
 
@@ -417,7 +415,6 @@ def _pass_command(name: str) -> compat.PassCommandAction:
 
 
 def _pass(name: str, **made: Any) -> NodeBuilder:
-    """Return the builder of a compiler pass's node."""
     actions = [
         check("begin compile", _begin_compile),
         _pass_command(name),

@@ -214,7 +214,6 @@ def ptxas(env: Environment, kind: str = "cuda") -> Ptxas | None:
 
 
 def _toolkit(env: Environment) -> str:
-    """Return the folder of the CUDA toolkit in use, or of the one that the user names."""
     return toolchain(env).cuda or folder_path(env, "OFFLOAD_CUDA_PATH")
 
 

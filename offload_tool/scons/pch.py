@@ -336,7 +336,6 @@ class PchRunner:
         return found
 
     def _recipe(self, compiled: Compile, headers: Headers, wanted: Wanted) -> pch.PchRecipe:
-        """Return the recipe for a PCH of `headers`."""
         from offload_tool.toolchain.driver_cache import cached_front_end
 
         own = compiled.command.args
@@ -379,7 +378,6 @@ class PchRunner:
         return found
 
     def _make_room(self, new: str, path: SearchPath) -> None:
-        """Remove the oldest PCHs of this target that no pass of this build has used."""
         begin = new.rpartition(".pch")[0].rpartition(".")[0]
         with self._pchs.lock:
             used = {*self._pchs.used}

@@ -131,7 +131,6 @@ def _state(path: str) -> list[int] | None:
 
 
 def _read(file: str) -> dict[str, Any] | None:
-    """Read a cache file; return None if it is unsafe or corrupt."""
     import json
     import stat
 

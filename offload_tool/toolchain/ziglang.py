@@ -66,7 +66,6 @@ def probe_embedded() -> Toolchain:
 
 
 def _write_lld_shim(zig: str) -> Path:
-    """Write the program ``lld`` that clang's device link calls as ``lld -flavor gnu ...``."""
     script = f'#!/bin/sh\nshift 2\nexec {shlex.quote(zig)} ld.lld "$@"\n'.encode()
     name = re.sub(r"[^A-Za-z0-9]+", "_", zig)[-80:]
     folder = Path(cache_folder()) / f"lld-{name}"

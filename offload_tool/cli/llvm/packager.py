@@ -166,8 +166,6 @@ def _stem(tool: str) -> str:
 
 @frozen
 class _Image:
-    """The value of one ``--image``."""
-
     text: str
     strings: dict[str, str]
     """Without `file` and `kind`."""
@@ -203,7 +201,6 @@ class _Image:
         ]
 
     def filter(self, generation: Generation, *, archive: bool) -> ImageFilter:
-        """Return the filter for extraction."""
         from offload_tool.operations.unpackage import ImageFilter
 
         strings = dict(self.strings)

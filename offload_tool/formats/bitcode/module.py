@@ -254,7 +254,6 @@ def _modules(data: memoryview) -> list[Block]:
 
 
 def _version(data: memoryview, module: Block) -> int:
-    """Return the version of a module; 0 if it has none."""
     for item in Reader(data).items(module):
         if isinstance(item, Record) and item.code == _VERSION and item.operands:
             return item.operands[0]

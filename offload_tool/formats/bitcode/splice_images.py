@@ -79,7 +79,6 @@ class _Change(NamedTuple):
 
     @property
     def growth(self) -> int:
-        """Bits that the module grows by."""
         return self.before[1] + 8 * self.size + self.after[1] - (self.end - self.start)
 
 
@@ -128,7 +127,6 @@ class _Splice:
     # -- images ----------------------------------------------------------------------
 
     def change_images(self) -> None:
-        """Set the size of each image's array, and replace its zeros."""
         types = dict(self._image_types(_single_block(self.blocks, _TYPES)))
         found = [
             number
@@ -242,7 +240,6 @@ class _Splice:
     # -- the new file ----------------------------------------------------------------
 
     def plan(self) -> FilePlan:
-        """Return the plan of the changed module."""
         parts: list[bytes | FilePlan] = []
         pending: list[_Bits] = []
         position = 0

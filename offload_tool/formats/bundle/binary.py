@@ -211,8 +211,6 @@ class _PartialTableError(Exception):
 
 
 class _TableReader:
-    """Reads one table sequentially; `position` is the next field."""
-
     def __init__(self, data: memoryview, offset: int, path: StrPath | None, room: int) -> None:
         self.data = data
         self.offset = offset

@@ -109,8 +109,6 @@ _COMPAT_SECTION = b".nv.compat"
 
 
 class _EntryHeader(NamedTuple):
-    """An entry's header, in field order."""
-
     kind: int
     version: int
     header_size: int
@@ -256,8 +254,6 @@ def read_cuda_fatbin(
 
 
 class _Reader:
-    """Reads the entries of one fat binary."""
-
     def __init__(self, data: memoryview, path: StrPath | None, start: int, end: int) -> None:
         self.data = data
         self.path = path
@@ -266,7 +262,6 @@ class _Reader:
         self.number = 0
 
     def error(self, message: str, offset: int | None = None) -> FormatError:
-        """Return an error for the current entry."""
         at = self.position if offset is None else offset
         field = f"CUDA entry {self.number + 1}"
         return FormatError(message, path=self.path, offset=at, field=field)

@@ -97,7 +97,6 @@ def read_amdgpu_arguments(
 
 
 def _symbols(tables: ElfTables) -> tuple[dict[bytes, int], set[bytes]]:
-    """Return the sizes of functions, and the names of kernel descriptors."""
     sizes: dict[bytes, int] = {}
     descriptors: set[bytes] = set()
     # Runtimes look up kernels in .dynsym; only unlinked code objects lack it.
@@ -117,7 +116,6 @@ def _symbols(tables: ElfTables) -> tuple[dict[bytes, int], set[bytes]]:
 
 
 def _notes(tables: ElfTables) -> Iterator[memoryview]:
-    """Yield the metadata notes' descriptions; raise UnsupportedError for version 2."""
     found = False
     note_sections = (tables.content(index) for index in tables.of_type(SHT_NOTE))
     for areas in (note_sections, _note_segments(tables)):
@@ -140,14 +138,11 @@ def _note_segments(tables: ElfTables) -> Iterator[memoryview]:
 
 
 class _Metadata:
-    """One note's description, read sequentially."""
-
     def __init__(self, note: memoryview, path: StrPath | None) -> None:
         self.note = note
         self.path = path
 
     def kernels(self) -> list[Kernel]:
-        """Read all kernels; raise FormatError or UnsupportedError."""
         found: list[Kernel] | None = None
         version = False
         with reading(self.note, self._refusal) as reader:

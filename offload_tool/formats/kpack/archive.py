@@ -152,8 +152,6 @@ def unpacked_kpack_image(
 
 
 class _TableEntry(NamedTuple):
-    """An entry of the table as stored."""
-
     key: str
     target_id: str
     ordinal: int
@@ -308,7 +306,6 @@ class _KpackReader:
             yield _image(entry, offset, size, unpacked, is_compressed=True)
 
     def _frames(self, numbers: dict[str, int]) -> list[tuple[int, int]]:
-        """Return offset and size of each frame."""
         for key in ("zstd_offset", "zstd_size"):
             if key not in numbers:
                 raise self._refusal(f"there is no {key}, which the scheme {ZSTD} has")
@@ -340,7 +337,6 @@ class _KpackReader:
         return found
 
     def _frame_size(self, entry: _TableEntry, start: int, end: int) -> int:
-        """Check that there is exactly one frame, without decompressing; return its content size."""
         from offload_tool.formats.codec import ZstdStream
 
         stream = ZstdStream(self.data[:end], start, None, self.path)

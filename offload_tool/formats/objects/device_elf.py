@@ -112,7 +112,6 @@ def generic_version(code: bytes | memoryview) -> int | None:
 
 
 def _header(data: memoryview) -> ElfHeader | None:
-    """Read the ELF header of `data`; None unless it is complete, 64-bit and little-endian."""
     if not is_elf_header(data):
         return None
     header = ElfTables(data).header

@@ -146,7 +146,6 @@ def _section_with(tables: ElfTables, placeholder: bytes) -> int:
 
 
 def _order(tables: ElfTables) -> list[int]:
-    """Return the numbers of the sections in file order, without number 0."""
     sections = tables.sections
 
     def position(number: int) -> tuple[int, bool, int]:

@@ -56,7 +56,6 @@ def offload_report(env: Environment, target: str | None, sources: list[Node]) ->
 
 @functools.cache
 def _generator_digest() -> str:
-    """Return a digest of the page's generator: this package, plotly and itables."""
     from importlib import metadata  # loads forty further modules, which other builds do not need
 
     digest = hashlib.sha256()

@@ -36,8 +36,6 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The outcome of a pass in this run."""
-
     output: str
     source: str
     target: str

@@ -108,8 +108,6 @@ def _cached_call(env: Environment, overrides: dict[str, Any], context: Any, read
 
 
 class _Variables:
-    """A copy of an environment's variables, and the calls with them."""
-
     def __init__(self, env: Environment, context: Any) -> None:
         self._env = env  # keeps id() unique
         self._variables = _Copy(env.Dictionary())
@@ -132,8 +130,6 @@ class _Variables:
 
 
 class _Copy:
-    """A copy of a list or dictionary, which users may change in place."""
-
     __slots__ = ("_is_flat", "_items", "_keys", "_kind")
 
     def __init__(self, value: Any) -> None:

@@ -359,7 +359,6 @@ def _cache_key(
 
 
 def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[Any]:
-    """Return the libraries that the compiler links into device code on its own."""
     device = job.device
     if device is None or device.target_id is None or not compat.is_build():
         return []

@@ -264,7 +264,6 @@ def only_source(sources: list[Node], problem: str) -> Node:
 
 
 def _as_text(env: Environment, item: Any) -> Any:
-    """Return a node, or the name of a file."""
     if isinstance(item, SCons.Node.Node):
         return item
     name = os.fspath(item) if isinstance(item, os.PathLike) else item

@@ -196,11 +196,9 @@ class PassOutput(Output):
 
 
 def _digest_file(node: Node) -> Path | None:
-    """Return the file with the digest of a node's entry in the ``CacheDir``."""
     file = compat.cache_file(node)
     return Path(f"{file}.digest") if file else None
 
 
 def _digest(node: Node) -> str:
-    """Return the digest of a node's file."""
     return DigestCache().digest(node.get_internal_path())

@@ -83,7 +83,6 @@ def _files_of_flags(args: Iterable[str], env: Environment) -> Iterator[Any]:
 
 
 def _names_in(text: str) -> Iterator[str]:
-    """Yield the names in quotes or angle brackets."""
     return (quoted or bracketed for quoted, bracketed in _SPELLED.findall(text))
 
 

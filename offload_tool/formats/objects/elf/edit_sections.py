@@ -311,14 +311,12 @@ class _EditedSection:
 
     @property
     def file_size(self) -> int:
-        """Size in the file, in bytes."""
         return self.header.sh_size if self.header.has_content else 0
 
     def set(self, **fields: int) -> None:
         self.header = self.header._replace(**fields)
 
     def rewrite(self, data: bytes) -> None:
-        """Replace the content."""
         self.data = data
         self.set(sh_size=len(data))
 
@@ -508,7 +506,6 @@ class _Layout:
 
 
 def _first_header(count: int, names_index: int) -> SectionHeader:
-    """Return section header 0, with the numbers that are too large for the ELF header."""
     return NO_SECTION._replace(
         sh_size=count if count >= SHN_LORESERVE else 0,
         sh_link=names_index if names_index >= SHN_LORESERVE else 0,
@@ -581,7 +578,6 @@ class _Symbols:
         return section
 
     def is_local(self, number: int) -> bool:
-        """Return whether a symbol of the host has binding STB_LOCAL."""
         return self._rows[number].is_local
 
     def select(self, new_numbers: Mapping[int, int]) -> None:
@@ -613,7 +609,6 @@ class _Symbols:
         return {old: strings[old] for old in {self._rows[number].st_name for number in self._order}}
 
     def pack(self, names: Mapping[int, int]) -> bytes:
-        """Return the table's new bytes; `names` maps each old st_name to the new one."""
         out = bytearray()
         for old, section in zip(self._order, self.sections, strict=True):
             row = self._rows[old]
@@ -624,7 +619,6 @@ class _Symbols:
         return bytes(out)
 
     def pack_indexes(self) -> bytes:
-        """Return the new bytes of the SHT_SYMTAB_SHNDX section."""
         word = self._tables.elf_class.word
         return b"".join(
             word.pack(section if section >= SHN_LORESERVE else 0) for section in self.sections

@@ -83,7 +83,6 @@ class LinkedPointers:
         self._packed: set[int] = set()
 
     def _loaded(self, *types: int) -> list[int]:
-        """Return the numbers of the loaded sections that have one of the types."""
         sections = self.tables.sections
         return [n for n in self.tables.of_type(*types) if sections[n].sh_flags & SHF_ALLOC]
 
@@ -154,7 +153,6 @@ class LinkedPointers:
         raise FormatError(message, path=self.tables.path)
 
     def _rows(self, number: int) -> Iterator[tuple[int, int, int, int]]:
-        """Yield offset, r_offset, r_info and r_addend of each relocation of a section."""
         content = self.tables.content(number)
         start = self.tables.sections[number].sh_offset
         if len(content) % _RELA.size:

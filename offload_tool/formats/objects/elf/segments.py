@@ -111,7 +111,6 @@ class _Room(NamedTuple):
 
     @property
     def free(self) -> int:
-        """Start of the free bytes."""
         return self.start + self.plan.size
 
 
@@ -214,20 +213,17 @@ class _Rewriter:
         self.cut([])
 
     def cut(self, cuts: Sequence[_Cut]) -> None:
-        """Set the cuts, in file order."""
         self.cuts = list(cuts)
         self._cut_starts = [cut.start for cut in cuts]
         self._cut_before = [0, *itertools.accumulate(cut.end - cut.start for cut in cuts)]
 
     def moved(self, offset: int) -> int:
-        """Return the new offset of a byte of the old file."""
         at = bisect.bisect_left(self._cut_starts, offset)
         if at and offset < self.cuts[at - 1].end:
             return self.cuts[at - 1].start - self._cut_before[at - 1]  # in a cut
         return offset - self._cut_before[at]
 
     def error(self, message: str) -> UnsupportedError:
-        """Return the error for an unsafe change."""
         message = f"cannot be {self.verb} safely: {message}"
         return UnsupportedError(message, path=self.tables.path)
 
@@ -260,13 +256,11 @@ class _Rewriter:
                         yield table_at + number * size, symbol, (index, number)
 
     def set_symbol(self, offset: int, symbol: Symbol, **values: int) -> None:
-        """Write a symbol with new st_value, st_size or st_shndx."""
         new = symbol._replace(**values)
         if new != symbol:
             self.literals.append((offset, self.tables.elf_class.pack_symbol(new)))
 
     def finish(self) -> FilePlan:
-        """Return the plan of the new file."""
         tables, header = self.tables, self.tables.header
         sections = [
             row._replace(sh_offset=self.moved(row.sh_offset)) if row is old else row
@@ -349,12 +343,10 @@ class _Mapped(_Rewriter):
         )
 
     def distance(self) -> int:
-        """Return the difference between address and offset in the first segment."""
         first = min(self.loads, key=lambda row: row.p_vaddr)
         return first.p_vaddr - first.p_offset
 
     def segment(self, offset: int, address: int, size: int) -> SegmentHeader:
-        """Return a new read-only segment."""
         return SegmentHeader(PT_LOAD, _PF_R, offset, address, address, size, size, self.page)
 
     def pack_table(
@@ -642,7 +634,6 @@ class _Grown(_Mapped):
         return loaded and not used and not _NOT_ZERO.search(tables.data, start, end)
 
     def _place(self, end: int, *, moves_table: bool) -> tuple[int, int]:
-        """Return offset and address of the new segment."""
         top = max(row.p_vaddr + row.p_memsz for row in self.loads)
         offset, address = (at + -at % self.page for at in (end, top))
         if self.is_program and moves_table:
