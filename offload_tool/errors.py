@@ -154,11 +154,7 @@ class CodeObjectError(OffloadError):
 
 
 def shortage(error: BaseException) -> str | None:
-    """Return a message if `error` or its cause is a shortage of resources.
-
-    Python, the kernel, the dynamic loader and libzstd each report a shortage of memory, or of other
-    resources, in their own way.
-    """
+    """Return a message if `error` or its cause is a shortage of memory or of other resources."""
     seen: set[int] = set()
     reason: BaseException | None = error
     while reason is not None and id(reason) not in seen:

@@ -42,12 +42,10 @@ MODULE_SUFFIX = ".pcm"
 
 
 def possible_files(args: Iterable[str]) -> tuple[str, ...]:
-    """Return the response files of a command and all parts of its arguments that may name a file.
+    """Return a command's response files, and all parts of arguments that may name a file.
 
-    A file given to ``-I`` is a header map. All compiled modules in a directory of such count: the
-    depfile names none.
-
-    :raises UsageError: see `expand_command`.
+    All modules in a directory of such count, as the depfile names none. Errors are those of
+    `expand_command`.
     """
     found = expand_command(args)
     maps = filter(os.path.isfile, (arg[2:] for arg in found.args if arg.startswith("-I")))

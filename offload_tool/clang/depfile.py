@@ -27,11 +27,7 @@ _MISREAD_ALONE = ("=", ";", "%")
 
 
 def depfile_command(compile_command: Sequence[str]) -> list[str]:
-    """Return the command that writes only the depfile of a compile.
-
-    A build runs it after a compiler cache has restored the output alone. The last argument of
-    `compile_command` is its source.
-    """
+    """Return a command that writes only a compile's depfile; its last argument is the source."""
     # With --save-temps each job writes a depfile, and the last of them names no source.
     args = [arg for arg in compile_command if not does(arg, STAGE | TEMPORARIES)]
     args[args.index("-o") + 1] = os.devnull
@@ -57,10 +53,7 @@ def parse_depfile(text: str) -> list[str]:
 
 
 def depfile_text(output: str, names: Iterable[str]) -> str:
-    """Return the rule by which `output` depends on `names`, for Ninja and for Make.
-
-    Each name also gets an empty rule, as with ``-MP``, so that Make does not stop when a header is
-    deleted.
+    """Return the rule by which `output` depends on `names`, with an empty rule for each (``-MP``).
 
     :raises UsageError: a name has a line break, which no depfile can hold.
     """

@@ -204,11 +204,7 @@ class DriverPlan:
         return cls(**{**{name: value[name] for name in cls.__slots__}, "jobs": jobs})
 
     def replace_jobs(self, jobs: list[DriverJob]) -> None:
-        """Replace the jobs by others that together do the same.
-
-        :raises UnknownPlanError: they are not passes over the source with one result. The plan
-            keeps its jobs.
-        """
+        """Replace jobs by others that do the same; on UnknownPlanError it keeps its own."""
         try:
             self.source = _related(jobs)
         except UnknownPlanError:
@@ -311,11 +307,7 @@ def _linker_args(args: Iterable[str]) -> Iterator[str]:
 
 
 def unknown_arg(args: Iterable[str]) -> str:
-    """Return the first argument that is not a known option for linking device code; "" if none.
-
-    Libraries, scripts, maps and traces are unknown: the links of several targets would write one
-    file, and a file found by a search is no input that the command names.
-    """
+    """Return the first argument by which a device link may use other files; "" if none."""
     before = ""
     for arg in args:
         is_flag = arg.startswith("-") and arg != "-o" and before not in _BEFORE_VALUES
@@ -402,11 +394,7 @@ def renamed(arg: str, names: Mapping[str, str]) -> str:
 
 
 def keeps_temporaries(args: Iterable[str]) -> bool:
-    """Return whether a compile with these arguments keeps its intermediate files.
-
-    Each job reads the file that the one before has written. Two compiles of one source, or of
-    sources of one name, must not run at the same time.
-    """
+    """Return whether a compile keeps its intermediate files, which others would overwrite."""
     return any(does(arg, TEMPORARIES) for arg in args)
 
 

@@ -57,11 +57,9 @@ def expand_response_files(arguments: Iterable[str]) -> list[str]:
 
 
 def expand_command(args: Iterable[str]) -> Expansion:
-    """Return the arguments of a compile command with its response files expanded.
+    """Return a compile command's arguments with its response files expanded.
 
-    The compiler reads the files, too, so each has to be a regular file.
-
-    :raises UsageError: a file cannot be read a second time, or not as the compiler reads it.
+    :raises UsageError: a file is not regular, or not read as the compiler reads it.
     """
     arguments = tuple(args)
     if not any(arg.startswith("@") for arg in arguments):

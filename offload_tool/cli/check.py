@@ -155,11 +155,7 @@ def read_rules(path: StrPath) -> list[Rule]:
 
 
 def _rule(table: object) -> Rule:
-    """Return the rule of one table ``[[rule]]``.
-
-    :raises UsageError: a key or value is invalid.
-    :raises TargetIDError: a target is invalid.
-    """
+    """Return the rule of one table ``[[rule]]``; raise UsageError or TargetIDError."""
     from offload_tool.operations.check import Rule
     from offload_tool.operations.match import Device
 

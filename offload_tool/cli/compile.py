@@ -243,11 +243,9 @@ def _kind(options: argparse.Namespace) -> str:
 
 
 def _choose_runner(wanted: WantedPass, environ: Mapping[str, str]) -> Runner | None:
-    """Return the function that runs a pass's compiler in the OS environment `environ`.
+    """Return the function that runs a pass's compiler; None if it runs here without a launcher.
 
-    :returns: None if the compiler runs locally without a launcher.
-    :raises UsageError: OFFLOAD_DIST names no usable folder, or is combined with a launcher.
-    :raises CompilerError: the folder is for another compiler, or its engine does not start.
+    :raises UsageError, CompilerError: OFFLOAD_DIST names no usable folder, or has a launcher, too.
     """
     launcher, folder = _engine(environ)
     if launcher:

@@ -111,13 +111,9 @@ class StoredEntry:
         return self.source.data[self.offset : self.offset + min(self.size, size)]
 
     def view(self) -> memoryview:
-        """Return the content: mapped, or in memory.
+        """Return the content: mapped, or in memory for host objects and compressed content.
 
-        Host objects and compressed content are in memory.
-
-        :raises ContentError: the host object cannot be separated from the bundle, or compressed
-            content is damaged.
-        :raises LimitError: the same bytes were requested too often.
+        :raises ContentError, LimitError: it is damaged, or was requested too often.
         """
         if run := run_budget():
             run.reread(self.size, self.source.path)
@@ -159,11 +155,7 @@ def bundle_entries(bundle: Bundle, source: InputFile) -> list[StoredEntry]:
 def decompressed(
     data: memoryview, position: int, *, path: StrPath
 ) -> tuple[InputFile, CompressionReport]:
-    """Decompress the compressed bundle at `position` of `data`.
-
-    :raises FormatError: the bundle is damaged.
-    :raises UnsupportedError: its version or method is not supported.
-    """
+    """Decompress the bundle at `position`; raise FormatError or UnsupportedError."""
     from offload_tool.formats.bundle.compressed import decompress, read_compressed_header
 
     header = read_compressed_header(data, position, path=path)

@@ -286,10 +286,7 @@ def _find(path: StrPath, walk: Walk[FoundContainer]) -> Iterator[FoundContainer]
 def containers_in(source: InputFile, label: str) -> Iterator[FoundContainer]:
     """Yield the containers of a file that is neither folder, zip file nor archive.
 
-    Messages call it `label`.
-
-    :raises FormatError: the file is broken.
-    :raises UnsupportedError: the file is of a variant that is not supported.
+    :raises FormatError, UnsupportedError: the file, called `label`, is broken or a variant.
     """
     yield from Walk(_FindPolicy(), containers_of).search(Location.of(source, label), named=True)
 

@@ -51,11 +51,7 @@ def entry_id_of(target_id: str) -> BundleEntryID:
 
 
 def archive_code_objects(source: InputFile, label: str) -> Iterator[tuple[str, list[KpackEntry]]]:
-    """Yield each key of an archive with its code objects.
-
-    :raises FormatError: the archive is broken.
-    :raises UnsupportedError: its version or scheme is unknown.
-    """
+    """Yield each key of an archive with its code objects; raise FormatError or UnsupportedError."""
     for key, group in images_by_key(read_kpack(source.data, path=label)).items():
         yield key, [_entry(source, image, label) for image in group]
 
@@ -73,8 +69,7 @@ def wrapper_code_objects(
 ) -> Iterator[tuple[MarkedWrapper, list[KpackEntry], tuple[str, ...]]]:
     """Yield each wrapper of a host program with its code objects in the existing archives.
 
-    The last item lists faults of the archives. An entry is readable until the next wrapper is
-    requested. A program that is in no folder or zip file has none.
+    An entry is readable until the next wrapper; the last item lists faults of the archives.
 
     :raises FormatError: a wrapper or marker is broken, or names an archive in another folder.
     """

@@ -82,12 +82,9 @@ def find_offload_binaries(
 ) -> Iterator[Iterator[FoundBinary]]:
     """Yield the offload binaries in `source`, in file order, while the block runs.
 
-    `padding` allows zeros around binaries, which LLVM 22 rejects. Objects embedded in bitcode are
-    copied to an anonymous file.
+    `padding` allows zeros around binaries, which LLVM 22 rejects.
 
-    :raises FormatError: the file, or what is in it, is broken.
-    :raises UnsupportedError: its version or variant is not supported.
-    :raises FileError: a member of a thin archive cannot be read.
+    :raises FormatError, UnsupportedError, FileError: a part is broken, a variant, or unreadable.
     """
     with ExitStack() as stack:
         reader = _RegionReader(stack, padding=padding)

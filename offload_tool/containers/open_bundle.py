@@ -87,8 +87,7 @@ class OpenedBundle:
     def write(self, rows: Sequence[tuple[StoredEntry, OutputFile]]) -> None:
         """Append each entry's content to its own file; without entries, only check.
 
-        :raises FormatError: the bundle is damaged.
-        :raises FileError: a file cannot be written.
+        :raises FormatError, FileError: the bundle is damaged, or a file cannot be written.
         """
         # Direct output (standard output) cannot be undone if the hash is wrong.
         if self.stream is not None and all(file.seekable for _, file in rows):
@@ -130,12 +129,10 @@ def read_bundles(
 ) -> Iterator[ReadBundle]:
     """Yield the bundles from `start` to `end` of `source`, with zeros between them.
 
-    The file type decides the layout; a file without a bundle has none then. With None, the bytes
-    decide, and there must be one. `wanted` selects the IDs to unbundle; without it, all are
-    listed (see `read_text_bundle`). `path` is for messages only.
+    The file type decides the layout; with None the bytes decide, and there must be a bundle.
+    `wanted` selects the IDs to unbundle; without it, all are listed. `path` is for messages.
 
-    :raises FormatError: a bundle is broken, or other data follows a compressed one.
-    :raises UnsupportedError: its version or variant is not supported.
+    :raises FormatError, UnsupportedError: a bundle is broken, or followed by data, or unsupported.
     """
     data = source.data[:end]
     expected = None if file_type else "a bundle"

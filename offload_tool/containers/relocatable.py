@@ -84,12 +84,9 @@ def _may_have_code(location: Location) -> bool:
 
 
 def relocatable_kinds(path: StrPath) -> frozenset[str]:
-    """Return the offload kinds of the relocatable device code in an object or archive.
+    """Return the offload kinds of relocatable device code in an object or archive, if any.
 
-    Broken host code, and files of other formats, have none: the linker reports them.
-
-    :raises ContentError: device code is broken, or of a variant that is not supported.
-    :raises FileError: the file cannot be read.
+    :raises ContentError, FileError: device code is broken or unsupported, or the file unreadable.
     """
     return kinds_and_files(path)[0]
 

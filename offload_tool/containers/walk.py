@@ -70,11 +70,7 @@ class Neighbours(Protocol):
         """Return the sorted paths without a slash between `prefix` and `suffix`."""
 
     def open(self, path: str, /) -> InputFile:
-        """Open an existing file, which is valid while this one is.
-
-        :raises ContentError: the file is broken.
-        :raises FileError: the file cannot be read.
-        """
+        """Open an existing file, valid while this one is; raise ContentError or FileError."""
 
 
 class Location(NamedTuple):
@@ -203,9 +199,7 @@ class CopyPolicy(Policy):
 def open_members(location: Location, policy: Policy) -> Iterator[tuple[ArchiveMember, Location]]:
     """Yield an archive's members; the file of a thin archive's member is open until the next.
 
-    :raises FormatError: the archive is broken, or a thin archive's member is invalid.
-    :raises UnsupportedError: a thin archive is inside another file.
-    :raises FileError: the file of a thin archive's member cannot be read.
+    :raises FormatError, UnsupportedError, FileError: the archive is broken, nested, or incomplete.
     """
     for member in policy.members(location):
         with open_member(location, member, policy) as inner:
@@ -232,11 +226,7 @@ def open_member(location: Location, member: ArchiveMember, policy: Policy) -> It
 
 
 def open_file_or_members(path: StrPath) -> Iterator[Location]:
-    """Yield a file, or each member of an archive; each is open until the next.
-
-    :raises FormatError: as `open_members`, like the other errors.
-    :raises FileError: the file cannot be read.
-    """
+    """Yield a file, or each member of an archive, open until the next (see `open_members`)."""
     with InputFile(path) as source:
         whole = Location.of(source, str(path))
         if recognise(source.data) is not FileFormat.ARCHIVE:

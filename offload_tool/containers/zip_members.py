@@ -84,12 +84,9 @@ def open_zip_member(
 ) -> Iterator[tuple[InputFile, int | None] | None]:
     """Yield a member's content and its offset in `source` (None if it is compressed).
 
-    Yields None for a compressed member whose first bytes are not `wanted`. Messages call the member
-    `label`.
+    Yields None for a compressed member whose first bytes are not `wanted`; `label` is for messages.
 
-    :raises FormatError: the member is broken, or does not fit on the disk.
-    :raises UnsupportedError: the member is encrypted, or its compression is unknown.
-    :raises LimitError: the member exceeds the run's budget.
+    :raises FormatError, UnsupportedError, LimitError: it is broken, encrypted, or too large.
     """
     if row.compress_type == zipfile.ZIP_STORED and not row.flag_bits & _ENCRYPTED:
         # Nothing is decompressed, but many rows can refer to the same bytes.
@@ -162,11 +159,7 @@ class _Member(NamedTuple):
 
 
 class ZipOverlay:
-    """The members of a zip file and of the `others` installed over it; open in its block.
-
-    The zip file's own members take precedence. Broken ones of the others, and files that are not
-    zip files, are ignored.
-    """
+    """The members of a zip file and, after them, of the readable `others` installed over it."""
 
     def __init__(
         self,

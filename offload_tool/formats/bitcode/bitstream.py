@@ -83,9 +83,7 @@ class Block:
 
 
 def top_blocks(bits: Bits) -> Iterator[Block]:
-    """Yield the blocks behind the magic of a file, up to the first other data.
-
-    The caller decides whether that is padding.
+    """Yield the blocks behind a file's magic, up to other data, which may be padding.
 
     :raises FormatError: a block is truncated; `bits` is at its beginning.
     """

@@ -103,13 +103,9 @@ def is_bitcode(data: memoryview) -> bool:
 
 
 def bitcode_symbols(data: memoryview, *, undefined: bool = False) -> bytes:
-    """Return the names of the defined or `undefined` external symbols of a module.
+    """Return the defined or `undefined` external symbols of a module, in LLVM's order, NUL-ended.
 
-    Each is ended by NUL. The order is LLVM's: functions, variables, aliases, ifuncs, symbols of
-    assembler code.
-
-    :raises FormatError: the module is broken.
-    :raises UnsupportedError: it has no symbol table.
+    :raises FormatError, UnsupportedError: the module is broken, or has no symbol table.
     """
     module = unwrap_bitcode(data)
     tables = _find_tables(module)
@@ -220,9 +216,7 @@ def find_embedded_objects(
     path: StrPath | None = None,
     forget: Callable[[], object] = lambda: None,
 ) -> list[EmbeddedObject]:
-    """Return the objects embedded in bitcode for a section name.
-
-    `forget` is called repeatedly; it can release mapped pages of the file.
+    """Return the objects embedded in bitcode for a section; `forget` can release mapped pages.
 
     :raises FormatError: the bitcode is broken or truncated.
     """

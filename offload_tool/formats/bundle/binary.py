@@ -87,9 +87,7 @@ class BundleLayout:
 
 
 def plan_bundle(items: Iterable[tuple[str, int]], alignment: int = 1) -> BundleLayout:
-    """Return the layout of a bundle of (bundle entry ID, size in bytes) items, in order.
-
-    Any alignment from 1 on works, not only powers of two.
+    """Return the layout of a bundle of (bundle entry ID, size in bytes) items, at any alignment.
 
     :raises UsageError: no items, an alignment below 1, or a repeated ID.
     """
@@ -152,9 +150,7 @@ def read_bundle(data: memoryview, offset: int = 0, *, path: StrPath | None = Non
 def read_partial_bundle(
     begin: memoryview, size: int, *, path: StrPath | None = None
 ) -> Bundle | None:
-    """Read the table of a bundle in `size` bytes of data, which begin with `begin`.
-
-    Returns None if the table extends beyond `begin`. See `read_bundle`.
+    """Read the table of a bundle of `size` bytes from its `begin`; None if the table is longer.
 
     :raises FormatError: there is no bundle, or its table contradicts the data.
     """

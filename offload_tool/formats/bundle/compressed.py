@@ -118,11 +118,7 @@ class CompressionReport:
 def read_compressed_header(
     data: memoryview, offset: int = 0, *, path: StrPath | None = None
 ) -> CompressedHeader:
-    """Read the header at `offset` of `data`; `path` is for messages only.
-
-    :raises FormatError: there is no compressed bundle, or its total size contradicts the data.
-    :raises UnsupportedError: its version or method is unknown.
-    """
+    """Read the header at `offset` of `data`; raise FormatError or UnsupportedError."""
 
     def error(position: int, field: str, message: str) -> FormatError:
         return FormatError(message, path=path, offset=offset + position, field=field)
@@ -230,25 +226,17 @@ def _check_version_2(version: int, size: int, what: str) -> None:
 def decompress(
     data: memoryview, header: CompressedHeader, *, path: StrPath | None = None
 ) -> tuple[memoryview, CompressionReport]:
-    """Decompress a bundle to read it, in memory or mapped; `BundleStream` lists the checks.
+    """Decompress a bundle: in memory, or above 16 MiB in an anonymous file; see `BundleStream`.
 
-    A bundle above 16 MiB goes to an anonymous temporary file, which ends with the last use of the
-    result.
-
-    :raises FormatError: the compressed bundle is damaged.
-    :raises LimitError: the bundle exceeds the run's budget.
-    :raises FileError: there is no space for temporary files.
+    :raises FormatError, LimitError, FileError: it is damaged, too large, or the disk is full.
     """
     return _stored(header.uncompressed_size, BundleStream(data, header, path=path).to)
 
 
 class BundleStream:
-    """A bundle that is decompressed once, as a stream; its beginning is available at once.
+    """A bundle that is decompressed once, as a stream, in bounded memory.
 
-    `to` checks size and hash at its end. Memory does not depend on sizes in the header.
-
-    :raises FormatError: the compressed bundle is damaged.
-    :raises LimitError: the bundle exceeds the run's budget.
+    :raises FormatError, LimitError: it is damaged, or exceeds the run's budget.
     """
 
     def __init__(
@@ -273,11 +261,7 @@ class BundleStream:
         self._seconds = time.perf_counter() - started
 
     def to(self, write: _Write) -> CompressionReport:
-        """Decompress everything, once, with `write`, and check size and hash.
-
-        :raises FormatError: the bundle is damaged; the written content is invalid.
-        :raises LimitError: the bundle exceeds the run's budget.
-        """
+        """Decompress with `write`, and check size and hash; raise FormatError or LimitError."""
         header, stream = self._header, self._stream
         self._budget.unpack(header.uncompressed_size, self._path)
         started = time.perf_counter()
@@ -320,14 +304,11 @@ def decompress_range(
     size_error: Callable[[str], FormatError],
     path: StrPath | None = None,
 ) -> memoryview:
-    """Decompress the range from `start` to `end` of `data` to exactly `size` bytes.
+    """Decompress a range of `data` to exactly `size` bytes, of which the first are `head`.
 
-    The result begins with `head`. Checks and memory use are those for bundles. `size_error` returns
-    the error for an impossible or wrong size from a description of the expected size.
+    `size_error` returns the error for a wrong size from a description of the expected one.
 
-    :raises FormatError: the size is wrong, or the data is damaged.
-    :raises LimitError: the content exceeds the run's budget.
-    :raises FileError: there is no space for temporary files.
+    :raises FormatError, LimitError, FileError: it is damaged, too large, or the disk is full.
     """
     stream = _open_stream(data, start, end, size, method, size_error, path)
     effective_budget(end - start).unpack(size, path)

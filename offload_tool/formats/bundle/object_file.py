@@ -129,11 +129,7 @@ def _make_entry(data: memoryview, name: bytes, offset: int, size: int) -> Object
 
 
 def check_not_merged(entries: Sequence[ObjectEntry], *, path: StrPath | None = None) -> None:
-    """Check that no code objects were concatenated, as far as this is detectable.
-
-    :raises UnsupportedError: the host's section represents several objects.
-    :raises FormatError: an ID occurs twice.
-    """
+    """Raise UnsupportedError for concatenated code objects, FormatError for a repeated ID."""
     for entry in entries:
         if entry.host_markers > 1:
             message = (
@@ -151,12 +147,11 @@ def check_not_merged(entries: Sequence[ObjectEntry], *, path: StrPath | None = N
 def plan_object_bundle(
     host: memoryview, items: Sequence[tuple[str, int]], *, path: StrPath | None = None
 ) -> FilePlan:
-    """Return a plan of `host` bundled with (bundle entry ID, size in bytes) items.
+    """Return a plan of `host` bundled with (bundle entry ID, size in bytes) items, in order.
 
-    The plan's contents are the items in order; the host's own item is `HOST_MARKER`.
+    The content of the host's own item is `HOST_MARKER`.
 
-    :raises UsageError: no items, an ID that is repeated or already in `host`, or a host format to
-        which sections cannot be added.
+    :raises UsageError: no items, an ID that is repeated or present, or a host other than ELF.
     :raises FormatError: the host's tables contradict it.
     """
     if not items:
@@ -177,10 +172,8 @@ def plan_object_bundle(
 def plan_host(host: memoryview, *, path: StrPath | None = None) -> FilePlan:
     """Return a plan of the host object: the file without the bundle's sections.
 
-    :raises UsageError: sections cannot be removed from the file's format.
-    :raises FormatError: the file's tables contradict it.
-    :raises UnsupportedError: another section refers to the bundle's sections.
-    :raises LimitError: alignments would make the file far longer.
+    :raises UsageError, FormatError: the file is no ELF file, or broken.
+    :raises UnsupportedError, LimitError: sections refer to those, or alignments are excessive.
     """
     _check_host(host, path)
     plan = plan_elf(host, removed=lambda name: name.startswith(MAGIC), path=path)

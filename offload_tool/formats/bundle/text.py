@@ -81,10 +81,8 @@ def read_text_bundle(
 ) -> tuple[BundleEntry, ...]:
     """Read the entries of a text bundle, in file order; without markers there are none.
 
-    Without `wanted`, all entries are returned and contents are not searched, as for a listing. With
-    `wanted`, which is called once for each ID in file order, only accepted entries are returned.
-    Markers inside the other entries then count, as in unbundling; this matters for a bundle of
-    bundles.
+    Only entries `wanted` by their IDs are returned; markers in the others count then. Without it
+    all are listed, and contents are not searched.
 
     :raises FormatError: a returned entry lacks an end marker, or its ID an end of line.
     """

@@ -226,11 +226,7 @@ def find_cuda_fatbin(data: memoryview, start: int, stop: int, end: int) -> int |
 def read_cuda_fatbin(
     data: memoryview, offset: int = 0, *, path: StrPath | None = None
 ) -> CudaFatbin:
-    """Read the fat binary at `offset` of `data`; `path` is for messages only.
-
-    :raises FormatError: there is no fat binary, or its sizes contradict the data.
-    :raises UnsupportedError: its version is unknown.
-    """
+    """Read the fat binary at `offset` of `data`; raise FormatError or UnsupportedError."""
     available = len(data) - offset
     if available < _HEADER.size:
         message = f"expected {_HEADER.size} bytes, found {max(available, 0)}"
@@ -383,11 +379,7 @@ class _Reader:
 def image_content(
     data: memoryview, image: CudaImage, unpack: Callable[[Packed], bytes]
 ) -> memoryview:
-    """Return an image as ``cuobjdump --extract-elf`` or ``--extract-ptx`` does, decompressed.
-
-    Padding is removed: PTX ends before its NUL, a cubin at the end of its last header table.
-    `unpack` returns the decompressed payload.
-    """
+    """Return an image as ``cuobjdump`` extracts it: decompressed by `unpack`, without padding."""
     if image.packed is None:
         content = data[image.offset : image.offset + image.size]
     else:
@@ -415,13 +407,9 @@ def _content_size(content: memoryview, image_kind: str) -> int:
 
 
 def decompressed(data: memoryview, packed: Packed, *, path: StrPath | None = None) -> bytes:
-    """Decompress a payload of `data` to exactly `packed.size` bytes.
+    """Decompress a payload to exactly `packed.size` bytes; impossible sizes allocate nothing.
 
-    Impossible sizes are rejected before memory is allocated.
-
-    :raises FormatError: the payload is damaged, or its size is impossible or wrong.
-    :raises UnsupportedError: its compression is unknown.
-    :raises LimitError: the content exceeds the run's budget.
+    :raises FormatError, UnsupportedError, LimitError: it is damaged, of a new method, too large.
     """
     if not packed.is_readable:
         message = f"cannot be unpacked: how is not publicly known ({packed.method})"

@@ -36,14 +36,11 @@ ALIGNMENT = 16
 
 
 def find_placeholder(data: memoryview, *, path: StrPath | None = None) -> int | None:
-    """Return the number of the section that holds the placeholder, in a host object.
+    """Return the number of a host object's section that holds the placeholder; None without one.
 
-    None if there is no such section: clang creates none for a source without kernels and device
-    variables.
+    Clang creates none for a source without kernels and device variables.
 
-    :raises CodeObjectError: the section holds other content.
-    :raises FormatError: the object is not an ELF file, or is broken.
-    :raises UnsupportedError: the object is a 32-bit or big-endian ELF file.
+    :raises CodeObjectError, FormatError, UnsupportedError: other content, or no usable ELF file.
     """
     expected = "expected a 64-bit little-endian ELF object"
     if not is_elf(data):

@@ -62,8 +62,7 @@ _REQUIRED = frozenset(_FIELDS) - {".agpr_count", ".vgpr_spill_count", ".sgpr_spi
 def read_amdgpu_kernels(data: memoryview, *, path: StrPath | None = None) -> list[Kernel]:
     """Read the kernels of a code object, in metadata order.
 
-    :raises FormatError: the metadata is broken, contradicts the symbols, or is missing.
-    :raises UnsupportedError: its version is not supported.
+    :raises FormatError, UnsupportedError: the metadata is broken, missing, or of a new version.
     :raises UsageError: msgpack is not installed.
     """
     tables = ElfTables(data, path)
@@ -82,14 +81,9 @@ def read_amdgpu_kernels(data: memoryview, *, path: StrPath | None = None) -> lis
 def read_amdgpu_arguments(
     data: memoryview, *, path: StrPath | None = None
 ) -> dict[str, tuple[str, ...]]:
-    """Read the arguments of the kernels of a code object.
+    """Return one text per argument, by kernel: offset and size in bytes, and the kind of value.
 
-    Returns, by kernel name, one text per argument: offset and size in bytes, and the kind of value.
-    Arguments that the compiler adds (``hidden_...``) are omitted.
-
-    :raises FormatError: the metadata is broken.
-    :raises UnsupportedError: its version is not supported.
-    :raises UsageError: msgpack is not installed.
+    Arguments that the compiler adds (``hidden_...``) are omitted. Errors: `read_amdgpu_kernels`.
     """
     tables = ElfTables(data, path)
     notes = [_Metadata(note, path) for note in _notes(tables)]

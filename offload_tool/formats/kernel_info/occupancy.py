@@ -67,11 +67,7 @@ _FAMILIES = (
 
 
 def waves_per_simd(kernel: Kernel, target_id: str) -> int | None:
-    """Return the maximum number of waves of `kernel`, compiled for `target_id`, on a SIMD.
-
-    None for GPUs other than AMD's, for unknown processors, and for kernels without recorded
-    resources.
-    """
+    """Return the most waves of `kernel` on a SIMD; None if unknown, or no AMD GPU."""
     limits = _limits(target_id.partition(":")[0])
     if limits is None or not kernel.wavefront_size or kernel.vgprs is None:
         return None

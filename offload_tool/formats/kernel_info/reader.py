@@ -69,12 +69,9 @@ def why_no_kernels(image: memoryview, image_kind: str | None = None) -> str | No
 def read_kernels(
     image: memoryview, *, image_kind: str | None = None, path: StrPath | None = None
 ) -> list[Kernel]:
-    """Read the kernels of a code object, a cubin, or PTX.
+    """Read the kernels of a code object, a cubin, or PTX; an empty image has none.
 
-    An empty image has none. Messages call the image `path`.
-
-    :raises FormatError: the description of the kernels is broken.
-    :raises UnsupportedError: the image's kind or version is not supported.
+    :raises FormatError, UnsupportedError: the image, called `path`, is broken or unknown.
     """
     is_elf = is_elf_header(image)
     if image_kind in _PTX or (image_kind in _NO_KIND and not is_elf and is_ptx(image)):
@@ -98,10 +95,9 @@ def read_kernels(
 def read_machine_code(
     data: memoryview, *, path: StrPath | None = None
 ) -> tuple[dict[str, memoryview], list[memoryview]]:
-    """Return an ELF file's functions by name, and the code and data that a device loads.
+    """Return an ELF file's functions by name, and what a device loads by section or segment.
 
-    The latter are by section or by segment. All are views of `data`. Functions whose code is not
-    within one section are left out.
+    Functions whose code is not within one section are left out.
 
     :raises FormatError: its tables are broken.
     """

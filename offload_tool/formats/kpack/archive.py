@@ -121,9 +121,7 @@ def archive_name(group: str, target_id: str) -> str:
 def read_kpack(data: memoryview, *, path: StrPath | None = None) -> KpackArchive:
     """Read and check the table of contents of the archive in `data`.
 
-    :raises FormatError: `data` is not such an archive, or is broken.
-    :raises UnsupportedError: its version or scheme is unknown.
-    :raises UsageError: msgpack is not installed.
+    :raises FormatError, UnsupportedError, UsageError: it is broken, new, or msgpack is missing.
     """
     return _KpackReader(data, path).read()
 
@@ -131,11 +129,7 @@ def read_kpack(data: memoryview, *, path: StrPath | None = None) -> KpackArchive
 def unpacked_kpack_image(
     data: memoryview, image: KpackImage, *, path: StrPath | None = None
 ) -> memoryview:
-    """Return the bytes of a code object: mapped, or decompressed in bounded memory.
-
-    :raises FormatError: the code object is damaged.
-    :raises LimitError: it exceeds the run's budget.
-    """
+    """Return a code object, mapped or decompressed; raise FormatError or LimitError."""
     end = image.offset + image.stored_size
     if not image.is_compressed:
         return data[image.offset : end]

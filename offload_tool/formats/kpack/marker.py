@@ -61,11 +61,7 @@ def pack_marker(marker: KpackMarker) -> bytes:
 def read_marker(
     data: memoryview, *, path: StrPath | None = None, offset: int = 0
 ) -> tuple[KpackMarker, int]:
-    """Read the marker at `offset` of a file's `data`; return it and its size in bytes.
-
-    :raises FormatError: there is no marker that the loader would accept.
-    :raises UsageError: msgpack is not installed.
-    """
+    """Return the marker at `offset` and its size in bytes; raise FormatError or UsageError."""
 
     def refusal(message: str) -> ContentError:
         message = f"expected a kpack marker: {message}"

@@ -74,11 +74,7 @@ class LinkedWrapper(NamedTuple):
 
 
 class LinkedWrappers:
-    """The wrappers of a program or library, in order, as `rows`.
-
-    :raises FormatError: a wrapper is broken.
-    :raises UnsupportedError: a wrapper is of another version, or its pointer is unknown.
-    """
+    """The wrappers of a program, in order, as `rows`; FormatError or UnsupportedError."""
 
     def __init__(self, tables: ElfTables) -> None:
         self.tables = tables
@@ -141,12 +137,9 @@ def is_marked(tables: ElfTables, number: int) -> bool:
 
 
 def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
-    """Yield the marked wrappers of a 64-bit little-endian ELF file, in file order.
+    """Yield the marked wrappers of a 64-bit little-endian ELF file, if their marker is in it, too.
 
-    Wrappers of an object whose marker is in another object are omitted.
-
-    :raises FormatError: a wrapper or marker is broken, or a pointer leads nowhere.
-    :raises UnsupportedError: as `LinkedPointers`.
+    :raises FormatError, UnsupportedError: one is broken, or as `LinkedPointers`.
     """
     if tables.elf_class is not ELF64_LITTLE:
         return
@@ -208,11 +201,7 @@ def _at_symbol(tables: ElfTables, index: int, symbol: int, addend: int) -> int |
 
 
 def plan_marked(wrappers: LinkedWrappers, marker: bytes) -> FilePlan:
-    """Return a plan of the file without its bundles, and with `marker` for its wrappers.
-
-    :raises FormatError: the file's tables contradict it.
-    :raises UnsupportedError: the change is not safe.
-    """
+    """Return a plan of the file with `marker` in place of its bundles; raise ContentError."""
     from offload_tool.formats.objects.elf.segments import Replacement, plan_shrunk_elf
 
     tables = wrappers.tables

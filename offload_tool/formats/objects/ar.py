@@ -177,11 +177,7 @@ class ArchiveReader:
             yield member
 
     def read_plain(self, position: int) -> tuple[bytes, int, int] | None:
-        """Return name, content offset and size of the member at `position`.
-
-        None means that the member is broken or in a file, or that the header is not GNU's with the
-        attributes of the last member; `read` handles these members.
-        """
+        """Return name, content offset and size of a member; None if `read` must handle it."""
         start = position + _HEADER.size
         if start > len(self.data) or self.thin:
             return None
@@ -370,9 +366,8 @@ def member_symbols(
 ) -> bytes | None:
     """Return the names of the symbols that `data` defines for other files, each ended by NUL.
 
-    None means that it is not an object in ELF, LLVM bitcode or COFF. Unreadable bitcode and COFF
-    count as none (LLVM: only bitcode); `warn` receives the reason. `path` and `offset`, the
-    position of `data` in that file, are for messages.
+    None means no object in ELF, bitcode or COFF; unreadable bitcode and COFF count as none, and
+    `warn` gets the reason. `path` and `offset` are for messages.
 
     :raises FormatError: the data is an ELF file with a broken symbol table.
     """

@@ -112,9 +112,7 @@ def read_coff_sections(data: memoryview, *, path: StrPath | None = None) -> tupl
 
 
 def coff_symbols(data: memoryview) -> bytes:
-    """Return the names of the symbols that `data` defines for other files, each ended by NUL.
-
-    These are external symbols and weak aliases, in symbol table order, without undefined ones.
+    """Return the external symbols and weak aliases that `data` defines, each ended by NUL.
 
     :raises FormatError: the file is truncated, or a name is outside it.
     """

@@ -535,9 +535,7 @@ def _cut(piece: Piece, start: int, end: int | None = None) -> Piece:
 
 
 class _Symbols:
-    """The remaining symbols, their numbers, and the sections that define them.
-
-    `symtab` and `shndx` are section numbers, 0 if there is no such section.
+    """The remaining symbols, with the numbers of their sections, 0 if there is no such section.
 
     :raises FormatError: the table contradicts its section or the section table.
     """
@@ -591,11 +589,7 @@ class _Symbols:
         self.sections = [new_numbers[self._old_sections[old]] for old in self._order]
 
     def new_number(self, number: int, user: int) -> int:
-        """Return the new number of a symbol of the host that section `user` refers to.
-
-        :raises FormatError: there is no such symbol.
-        :raises UnsupportedError: the symbol was removed.
-        """
+        """Return the new number of a host's symbol; raise FormatError or UnsupportedError."""
         if number not in self._numbers:
             message = f"{self._tables.label(user)} refers to symbol {number}, which"
             if number >= len(self._rows):

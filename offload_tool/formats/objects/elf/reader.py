@@ -252,12 +252,9 @@ class StringTable:
 
 
 class ElfTables:
-    """An ELF file's tables: the header is read at once, the others on first use.
+    """An ELF file's tables, read on first use and checked then; see `read_elf_tables`.
 
-    The range of a section is checked on access to its content. `read_elf_tables` reads and checks
-    everything at once.
-
-    :raises FormatError: the data is not an ELF file; in attributes: a table contradicts the data.
+    :raises FormatError: the data is not an ELF file, or a table contradicts it.
     """
 
     def __init__(self, data: memoryview, path: StrPath | None = None) -> None:
@@ -396,9 +393,7 @@ class ElfTables:
                     yield NamedSymbol(spelled, symbol.st_shndx != 0, symbol.is_local)
 
     def exported_names(self) -> bytes:
-        """Return the names of the symbols that the file defines for other files, each ended by NUL.
-
-        These are global, weak or unique symbols of the static symbol table, in its order.
+        """Return the static symbol table's global, weak and unique symbols, each ended by NUL.
 
         :raises FormatError: the table contradicts the file.
         """

@@ -95,11 +95,7 @@ class LinkedPointers:
         self._packed |= {address for address in self._relr() if address in addresses}
 
     def target(self, address: int) -> int:
-        """Return the address in the pointer at address `address`; see `look_up`.
-
-        :raises FormatError: `address` is not in the file.
-        :raises UnsupportedError: the value after loading is unknown.
-        """
+        """Return the address in a pointer; raise FormatError or UnsupportedError (`look_up`)."""
         found = self._relocations.get(address)
         if found is None:
             if self.tables.header.e_type != ET_EXEC and address not in self._packed:
@@ -126,11 +122,7 @@ class LinkedPointers:
             yield found.offset, _RELA.pack(address, self._relative, signed)
 
     def find_pointer_into(self, start: int, end: int, ignored: set[int]) -> int | None:
-        """Return the address of a pointer into a range of addresses, if there is one.
-
-        Pointers at the addresses `ignored` do not count. In a program without relocations, pointers
-        are unknown.
-        """
+        """Return the address of a pointer into a range, but not one of `ignored`, if any."""
         for number in self._rela:
             inside = self._symbols_inside(number, start, end)
             for _, address, info, addend in self._rows(number):
