@@ -318,9 +318,7 @@ def inflated(data: memoryview, binary: OffloadBinary, *, path: StrPath | None = 
 def unpacked(
     data: memoryview, binary: OffloadBinary, *, path: StrPath | None = None
 ) -> tuple[memoryview, OffloadBinary]:
-    """Return the data with the images of a binary of `data`, and the binary in that data.
-
-    They are the same unless the binary is compressed.
+    """Return a binary, and the data with its images: `data`, unless the binary is compressed.
 
     :raises: as `iter_offload_binaries` and `inflated`.
     """
@@ -536,11 +534,7 @@ def write_compressed_offload_binary(
     *,
     method: Method,
 ) -> int:
-    """Append a binary with a version 3 layout to `output`, compressed; return its size.
-
-    `output` is seekable. The size, in bytes, includes the padding. The images are not copied into
-    memory as a whole.
-    """
+    """Append a version 3 binary to the seekable `output`, compressed; return its padded size."""
     from offload_tool.formats.codec import compress, split
 
     start = output.position

@@ -122,9 +122,7 @@ def edited_record(
     *,
     path: str,
 ) -> bytes | None:
-    """Return the RECORD called `record` with changes; None if nothing in it changed.
-
-    Names are relative to the root of its tree.
+    """Return the RECORD called `record` with changes, or None; names are relative to its tree.
 
     :raises FormatError: the RECORD is broken.
     """

@@ -52,9 +52,7 @@ def describe_file(status: os.stat_result) -> str:
 
 
 def open_regular(path: StrPath) -> tuple[int, int]:
-    """Open a file; return its descriptor and its size in bytes, -1 for a pipe.
-
-    Its size is added to the run's budget.
+    """Open a file, and add its size to the budget; return descriptor and size, -1 for a pipe.
 
     :raises FileError: it is neither regular nor inherited, or cannot be opened.
     """

@@ -38,9 +38,9 @@ def start(
     environment: Mapping[str, str],
     files: Sequence[int | str | None] = _NO_INPUT,
 ) -> int:
-    """Start a program; return its process ID.
+    """Start a program with `files` as descriptors 0, 1, ...; return its process ID.
 
-    `files` are its descriptors 0, 1, and so on: open files, names of new ones, or None for ours.
+    They are open files, names of new ones, or None for ours.
 
     :raises OSError: it cannot be run.
     """
@@ -73,8 +73,7 @@ def run(
 
     `timeout` is in seconds; Linux before 5.3 waits without a limit.
 
-    :raises TimeoutError: it took longer, and was ended.
-    :raises OSError: it cannot be run.
+    :raises TimeoutError, OSError: it took longer and was ended, or cannot be run.
     """
     process = 0
     try:

@@ -122,8 +122,7 @@ class FilePlan(NamedTuple):
     def bound(self, host: Source | int, contents: Sequence[Source] = ()) -> FilePlan:
         """Replace the numbers of sources by the sources; `HOST` may remain a number.
 
-        :raises FileError: the size of a content has changed since the plan was made.
-        :raises ValueError: the size of a content in memory has changed.
+        :raises FileError, ValueError: a content in a file or in memory has another size now.
         """
         return FilePlan(tuple(_bound(piece, host, contents) for piece in self.pieces), self.size)
 

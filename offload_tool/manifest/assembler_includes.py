@@ -59,11 +59,7 @@ def has_assembler_include(text: bytes) -> bool:
 
 
 def assembler_include(files: Iterable[str], args: Iterable[str]) -> str:
-    """Return the file or argument of a command that may have such a statement; "" if none has.
-
-    `files` are the files that its pass has read. Its arguments, and the files that they name, may
-    define macros.
-    """
+    """Return the file or argument that may have such a statement, of those read or named; or ""."""
     args = tuple(args)
     for arg in all_args(args):
         if has_assembler_include(os.fsencode(arg)):

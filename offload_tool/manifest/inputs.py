@@ -93,10 +93,9 @@ def files_in_depfile(depfile: str, source: str, args: Iterable[str]) -> list[str
 
 
 def general_args(args: Iterable[str], without: Collection[str]) -> list[str]:
-    """Return a compile's arguments that are the same for all sources.
+    """Return a compile's arguments, without those that differ between sources, and macros.
 
-    `args` have no flags that write a depfile. Inputs and output (`without`), the source's ID, the
-    name of its host IR, and macros are left out.
+    `args` have no flags that write a depfile; `without` are inputs and output.
     """
     found: list[str] = []
     before = option = ""

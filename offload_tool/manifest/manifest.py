@@ -219,11 +219,7 @@ def judge(
     *,
     with_identity: bool = False,
 ) -> Judgement:
-    """Return whether a record is valid for a pass with this key and the present files.
-
-    With `output`, the file of that name must also be unchanged. `with_identity` as in
-    `record_pass_result`.
-    """
+    """Return whether a record is valid for this key, the present files and, if given, `output`."""
     reason = _why_outdated(record, key, digests, output, with_identity=with_identity)
     if record is None or reason is not None:
         return Judgement(State.OUTDATED, reason)
@@ -310,11 +306,7 @@ def confirmed(
     digests: DigestCache,
     find_lookups: Callable[[], Lookups],
 ) -> PassRecord | None:
-    """Return the record with the new files marked as not read; None if the pass reads them.
-
-    `read` is the result of the preprocessor; `find_lookups` returns the lookups of a pass that has
-    just read the same files.
-    """
+    """Return the record with new files marked as not read; None if `read` says that they are."""
     if set(read) != set(record.inputs):
         return None
     if judgement.search_path_changed:

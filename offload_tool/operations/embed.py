@@ -117,11 +117,7 @@ def embed_bundle(
 
 
 def embed_tools_marker(marker: StrPath, output: StrPath, *, host_triple: str) -> None:
-    """Write the object with the kpack marker of a linked file, which AMD's tools read.
-
-    :raises UsageError: this package cannot write objects for the host architecture.
-    :raises FileError: a file cannot be read or written.
-    """
+    """Write the object with a linked file's kpack marker, for AMD's tools; raise UsageError."""
     with InputFile(marker) as source:
         plan = plan_embedding([], len(source), host_triple, into=TOOLS_MARKER)
         with replace_file(output) as out:
@@ -129,14 +125,10 @@ def embed_tools_marker(marker: StrPath, output: StrPath, *, host_triple: str) ->
 
 
 def read_host_files(paths: Sequence[StrPath]) -> HipHostCode:
-    """Return the symbols and entries of the host objects and archives that one bundle completes.
+    """Return the symbols and entries of the host files that one bundle completes; some add none.
 
-    Files without device code, or with device functions only, are valid and add nothing.
-
-    :raises UsageError: no file is an object or an archive with one.
+    :raises UsageError, FormatError, FileError: no file is an object, or one is broken.
     :raises CodeObjectError: a file has kernels that nothing would register.
-    :raises FormatError: a file is broken.
-    :raises FileError: a file cannot be read.
     """
     found, has_objects = HipHostCode(), False
     for path in paths:
@@ -231,12 +223,9 @@ def embed_cuda_fatbin(
 def embed_offload_binary(
     host_object: StrPath, package: StrPath, output: StrPath, *, keep_equal: bool = False
 ) -> None:
-    """Write a copy of an ELF host object whose section ``.llvm.offloading`` holds `package`.
+    """Write a copy of an ELF host object with `package` in its section ``.llvm.offloading``.
 
-    With `keep_equal`, a file that already has the same bytes is left untouched.
-
-    :raises FormatError: the host object is not an ELF file, or a broken one.
-    :raises FileError: a file cannot be read or written.
+    :raises FormatError, FileError: the host object is broken, or a file cannot be used.
     """
     with InputFile(host_object) as host, InputFile(package) as images:
         plan = plan_elf(

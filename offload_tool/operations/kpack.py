@@ -65,14 +65,10 @@ def write_marker(marker: KpackMarker, output: StrPath) -> None:
 
 
 def mark_host_file(path: StrPath, output: StrPath) -> None:
-    """Write a copy of an object or archive of objects whose wrappers refer to markers.
-
-    The size and all other bytes stay. Objects without wrappers (of the new offload driver) are
-    copied unchanged.
+    """Write a copy, of equal size, of host code whose wrappers refer to markers, if it has any.
 
     :raises UnsupportedError: the file is bitcode, or a thin archive.
-    :raises FormatError: the file is broken.
-    :raises FileError: a file cannot be read or written.
+    :raises FormatError, FileError: it is broken, or cannot be read or written.
     """
     with InputFile(path) as source:
         parts: list[FileRange | bytes] = []
@@ -88,12 +84,10 @@ def mark_host_file(path: StrPath, output: StrPath) -> None:
 def interface_of(paths: Sequence[StrPath]) -> str:
     """Return a digest of the kernels' names and arguments, which all code objects must share.
 
-    Device code with the same kernels has the same digest, so a program can check that it starts
-    kernels with the right arguments.
+    A program checks with it that it starts kernels with the right arguments.
 
     :raises CodeObjectError: the code objects differ; the message names a kernel.
-    :raises ContentError: kernels cannot be read.
-    :raises FileError: a file cannot be read.
+    :raises ContentError, FileError: a file cannot be read.
     """
     first: dict[str, tuple[str, ...]] = {}
     for path in paths:

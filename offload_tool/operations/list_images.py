@@ -235,13 +235,11 @@ def kernels_of(
     skipped: Callable[[OffloadError], None] | None = None,
     silent: Callable[[str], None] | None = None,
 ) -> tuple[Kernel, ...] | None:
-    """Return the kernels of an image of the container `found`, as `iter_kernels` does.
+    """Return the kernels of an image, as `iter_kernels` does, or None after a call of `silent`.
 
-    Return None for host entries, for images that list no kernels (after a call of `silent`), and
-    for unreadable images (after a call of `skipped`).
+    Of unreadable images it is None, too, after a call of `skipped`.
 
-    :raises ContentError: the image's metadata cannot be read, and there is no `skipped`.
-    :raises LimitError: there are more kernels than the budget of this run.
+    :raises ContentError, LimitError: it cannot be read, without `skipped`, or has too many.
     """
     if image.kind == OffloadKind.HOST:
         return None

@@ -61,12 +61,9 @@ class Siblings:
 def find_siblings(
     path: StrPath, *, skipped: Callable[[OffloadError], None] | None = None
 ) -> Iterator[Siblings]:
-    """Yield the siblings among the targets of each file in the file, folder or zip file `path`.
+    """Yield the siblings among the targets of each file under `path`.
 
-    `skipped` is called for unreadable files and images.
-
-    :raises ContentError: a container or image cannot be read, and there is no `skipped`.
-    :raises FileError: the path cannot be read.
+    :raises ContentError, FileError: one cannot be read; images go to `skipped` if it is given.
     """
     by_file: defaultdict[str, dict[object, dict[str, tuple[bytes, int]]]] = defaultdict(dict)
     for found in find_containers(path, skipped=skipped):

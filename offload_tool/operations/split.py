@@ -207,8 +207,7 @@ class _Splitting:
     def plan(self, location: Location, name: str, root: str, archives: str) -> FilePlan | None:
         """Plan the file called `name` without its HIP code; None if it has none.
 
-        Kernel keys are relative to the folder `root`; `archives` is the archives' path from
-        there, with a placeholder.
+        Kernel keys are relative to `root`, and the pattern `archives` to the file.
         """
         source, label = location.source, location.label
         is_elf = recognise(source.data) is FileFormat.ELF

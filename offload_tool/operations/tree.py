@@ -120,11 +120,7 @@ class FileTree(_Tree):
 
 
 class FolderTree(_Tree):
-    """A folder without its subfolder `besides`.
-
-    :raises FileError: it cannot be read.
-    :raises UnsupportedError: it holds something other than files, folders and links.
-    """
+    """A folder without its subfolder `besides`; FileError or UnsupportedError (special files)."""
 
     def __init__(self, folder: StrPath, besides: Path | None = None) -> None:
         super().__init__(folder)
@@ -237,11 +233,7 @@ Tree: TypeAlias = "FileTree | FolderTree | WheelTree"
 
 
 class TreeWriter:
-    """Base of the writers of files, folders and wheels; call `finish` at the end.
-
-    :raises UnsupportedError: the tree is signed.
-    :raises FormatError: one of its RECORD files is broken.
-    """
+    """Base of the writers; call `finish`. UnsupportedError if signed, FormatError by a RECORD."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
@@ -438,10 +430,9 @@ def packed_into(spool: Spool, row: zipfile.ZipInfo, plan: FilePlan) -> PackedMem
 def rewritten(
     path: StrPath, output: StrPath, spool: Spool, *, keep_equal: bool
 ) -> Iterator[TreeWriter]:
-    """Yield a writer that rewrites the file, folder or wheel at `path` to `output` after the block.
+    """Yield a writer that rewrites a file, folder or wheel to `output`, which may be `path`.
 
-    `output` may be `path`; then only changed files of a folder are written, and files that are
-    left out are removed.
+    In a folder that is its own output, only changed files are written, or removed.
 
     :raises FileError: a file cannot be read or written.
     """

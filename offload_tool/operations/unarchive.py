@@ -429,8 +429,7 @@ class EntryUse:
 class SimilarMembers:
     """Fast path for members of the archive `source` that have the layout of the last one.
 
-    `entries` are the IDs of their bundles' entries, in order, with the use of each. The targets of
-    a use are indexes of `archives`, to which new members are added.
+    `entries` are their IDs and uses, whose targets are indexes of `archives`.
     """
 
     def __init__(

@@ -48,11 +48,10 @@ def unbundle_cuda_library(
 ) -> None:
     """Write the archive of a library's code for `processor`; leave an equal one untouched.
 
-    `path` is an archive or one object. With `allow_missing`, the archive may be empty.
+    `path` is an archive or one object.
 
-    :raises OffloadError: no member has code for the processor.
-    :raises FormatError: a file is broken.
-    :raises FileError: a file cannot be read or written.
+    :raises OffloadError: no member has code for the processor, without `allow_missing`.
+    :raises FormatError, FileError: a file is broken, or cannot be read or written.
     """
     archive = GrowingArchive()
     with Spool() as spool:
@@ -106,10 +105,9 @@ def _cubins(images: Iterable[FoundImage]) -> Iterator[tuple[str, bytes]]:
 
 
 def linked_entries(names: Sequence[str], processor: str) -> list[str]:
-    """Return the names of a fat binary's entries that a link for `processor` takes.
+    """Return names such as ``sm_90a`` or ``lto_90`` of the entries that a link takes.
 
-    These are one entry, and all compatible ones for link-time optimisation. A name is
-    ``sm_90a``, ``compute_90`` or ``lto_90``.
+    These are one entry, and all compatible ones for link-time optimisation.
     """
     fitting = {name: rank for name in names if (rank := _rank(name, processor))}
     kept = [name for name in fitting if name.startswith("lto")]

@@ -103,10 +103,9 @@ class Job:
         environ: Mapping[str, str],
         doubts: list[str] | None = None,
     ) -> Equipment:
-        """Find the installations with which a compiler can do this.
+        """Find the installations with which a compiler can do this, in an `environ`.
 
-        `environ` is the environment of its programs. If `doubts` is given, failures are appended
-        to it, and the result has the first installations.
+        If `doubts` is given, failures are appended, and the first installations are returned.
 
         :raises CompilerError: it cannot with any; the message names what is missing.
         """
@@ -215,10 +214,9 @@ def _first_working(
     flags: Sequence[str] = (),
     lacking: Sequence[str] = (),
 ) -> Equipment:
-    """Return the first candidate with which the compiler can do the job.
+    """Return the first candidate with which the compiler can do the job; without any, try it alone.
 
-    Without candidates, the compiler is tried alone. `flags` leave out the rest of the job, and
-    `lacking` names candidates that were not tried.
+    `flags` leave out the rest of the job; `lacking` names candidates that were not tried.
 
     :raises CompilerError: there is none; the message has the reason for each.
     """

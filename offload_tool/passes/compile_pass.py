@@ -89,22 +89,14 @@ class CompilePass(ABC):
 
     @abstractmethod
     def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
-        """Return the flags of the pass that must follow the user's.
-
-        `archive_format` is the format of libraries with relocatable device code; empty for the
-        driver's own.
-        """
+        """Return the flags that must follow the user's, for libraries of this format (or "")."""
 
     @abstractmethod
     def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
         """Return the flags that name paths of this machine; not for signatures."""
 
     def end_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
-        """Return `last_flags`, and flags against the driver's warnings.
-
-        A pass is a part of a compile, so that its driver would call flags of the others unused:
-        see `whole_compile`.
-        """
+        """Return `last_flags`, and flags against warnings of what other passes need."""
         return [*self.last_flags(toolchain, archive_format), *_NO_WARNINGS_OF_PARTS]
 
     def command(

@@ -218,10 +218,9 @@ def _own_flags(job: Sequence[str]) -> list[str]:
 def find_ptxas(
     named: str = "", toolkit: str = "", environ: Mapping[str, str] = os.environ
 ) -> Ptxas | None:
-    """Find ``ptxas``: the command `named`, else in the directory `toolkit`, on PATH, in a wheel.
+    """Find ``ptxas``: the command `named`, in `toolkit`, on PATH, in a wheel; None if ``none``.
 
-    PATH and CUDA_PATH are those of `environ`. Return None if there is none, or `named` is
-    ``none``: PTX alone is then embedded, which the CUDA driver compiles when the program starts.
+    PTX alone is then embedded, which the CUDA driver compiles when the program starts.
 
     :raises CompilerError: the one named cannot be run.
     """

@@ -72,11 +72,7 @@ class HipPass(CompilePass):
 
 
 def device_flags(target_id: str, cuid: str, *, rdc: bool = False) -> list[str]:
-    """Return the flags for the bare code object of `target_id`, linked by the driver.
-
-    With `rdc` (relocatable device code) it is bitcode, to be linked per target later. Without
-    ``--no-gpu-bundle-output`` the driver would wrap it in a bundle.
-    """
+    """Return the flags for the bare code object of `target_id`; with `rdc`, for bitcode to link."""
     return [
         *(CXX_MODE, "-x", "hip", "--cuda-device-only", f"--offload-arch={target_id}"),
         *("--no-gpu-bundle-output", f"-cuid={cuid}", *(["-fgpu-rdc"] if rdc else [])),
@@ -102,11 +98,7 @@ def host_flags(cuid: str, *, rdc: bool = False) -> list[str]:
 
 
 def driver_flags(major: int, *, rdc: bool = False, archive_format: str = "") -> list[str]:
-    """Return the flags that choose the offload driver; they follow the user's.
-
-    `major` is clang's version. `archive_format` is the format of libraries with relocatable device
-    code: ``object-bundle`` or ``offload-binary``, or empty for the driver's own.
-    """
+    """Return the flags that choose clang `major`'s driver, or the one of an archive's format."""
     if major < (_NEW_DRIVER_RELOCATABLE_SINCE if rdc else _NEW_DRIVER_SINCE):
         return [_OLD_DRIVER]
     if rdc and archive_format:

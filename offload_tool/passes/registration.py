@@ -53,8 +53,7 @@ def merge_library(
 ) -> None:
     """Write a library's host objects and registration as one object, with all of `libraries`.
 
-    Its entries get a section of their own, which the registration refers to: no other walks them,
-    and no link drops them.
+    Its entries get a section of their own, which no other walks and no link drops.
 
     :raises CompilerError: the linker, lld, failed.
     """

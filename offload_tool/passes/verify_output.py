@@ -64,9 +64,7 @@ def blame_launcher(error: CodeObjectError) -> CodeObjectError:
 
 
 def check_code_object(path: StrPath, target_id: TargetID, cuid: str | None) -> None:
-    """Check an AMDGPU code object: machine, processor, feature settings and CUID.
-
-    The CUID is None for a link of several sources.
+    """Check an AMDGPU code object: processor, features, and CUID (None for a link of sources).
 
     :raises CodeObjectError: it is something else, which the message describes.
     """
@@ -224,9 +222,7 @@ def check_cubin(path: StrPath, *, rdc: bool = False) -> None:
 
 
 def check_cuda_host_object(path: StrPath, *, rdc: bool = False) -> None:
-    """Check a CUDA host object: if it has kernels, it has a placeholder for the fat binary.
-
-    With relocatable device code (`rdc`), it may have entries of the new offload driver instead.
+    """Check that a CUDA host object with kernels has a placeholder or, with `rdc`, entries.
 
     :raises CodeObjectError: it is something else, which the message describes.
     """
@@ -276,12 +272,7 @@ def check_no_entries(path: StrPath) -> None:
 
 
 def check_host_ir(path: StrPath) -> None:
-    """Check that the host IR of an OpenMP source is bitcode.
-
-    It may have no offload entries: a source can hold device functions only.
-
-    :raises CodeObjectError: it is something else.
-    """
+    """Raise CodeObjectError unless an OpenMP source's host IR is bitcode; it may lack entries."""
     _bitcode_symbols(path, "host IR")
 
 
@@ -297,10 +288,7 @@ def check_image(path: StrPath, device: CompileTarget) -> None:
 def check_entries(path: StrPath, device: CompileTarget, host_ir: StrPath) -> None:
     """Check that an OpenMP device module has every kernel that its host code starts.
 
-    It is bitcode for an AMD GPU, and an object for others.
-
-    :raises CodeObjectError: a kernel is missing, as the two were compiled from different states of
-        the source (names contain its inode), or the file is no such module.
+    :raises CodeObjectError: it is no such module, or of another state of the source.
     """
     if device.arch == "amdgcn":
         defined = _bitcode_symbols(path, f"bitcode for {device.name}", device.arch)

@@ -96,11 +96,7 @@ class PassWithPch:
         environ: Mapping[str, str],
         stages: Stages | None,
     ) -> None:
-        """Set the PCH `file`, and `report`, which prints why it is not used.
-
-        A `launcher` precedes the compiler. With `stages`, the pass runs without the driver, if
-        possible.
-        """
+        """Set the PCH `file`, `report` for the reason against it, and a `launcher` or `stages`."""
         self._report, self._launcher, self._stages = report, launcher, stages
         self._file, self._source, self._command = file, source, command
         self._recipe = _recipe(file, wanted, parts, flags, environ)

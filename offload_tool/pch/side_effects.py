@@ -101,10 +101,9 @@ def reason_of_probe(
     naming: Sequence[str],
     entered: Iterable[str],
 ) -> tuple[str, bool]:
-    """Return why no pass may use the PCH, which exists; "" if they may.
+    """Return why no pass may use the PCH, or "", and whether all its headers are guarded.
 
-    The second value is whether all its headers are guarded. `making` are the options that give its
-    text the names of a source; `naming` and `entered` are as in `file_names.options_for`.
+    `making` give its text the names of a source; the rest is as in `file_names.options_for`.
     """
     source, output, depfile, again = (
         sibling(recipe.file, end) for end in (".probe", ".s", ".probe.d", ".probe.names")

@@ -42,11 +42,10 @@ def run_cuda_link(
 ) -> int:
     """Link PTX, cubins, fat binaries and archives of these for `target_id`; return 0.
 
-    ``OFFLOAD_PTXAS`` and ``OFFLOAD_NVLINK`` of `environ` override the programs of `toolkit`. The
-    linker gets `flags`; ptxas gets those behind ``-Xcuda-ptxas``.
+    ``OFFLOAD_PTXAS`` and ``OFFLOAD_NVLINK`` override `toolkit`. The linker gets `flags`, ptxas
+    those behind ``-Xcuda-ptxas``.
 
-    :raises CompilerError: no linker, no ptxas for PTX inputs, or one of them failed.
-    :raises CodeObjectError: unsupported input, or unexpected linker output.
+    :raises CompilerError, CodeObjectError: a program is missing or failed, or code is unexpected.
     :raises UsageError, FileError: as `run_pass.run_pass` does.
     """
     check_names(inputs, outputs)

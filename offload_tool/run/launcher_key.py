@@ -36,8 +36,7 @@ def run_launched(
 ) -> int:
     """Run a pass behind a launcher; return its exit status.
 
-    `compiler` identifies the compiler; `run` takes the launcher and the command. If the
-    preprocessor fails, a random key prevents cache hits.
+    Without a preprocessor's result, a random key prevents cache hits.
     """
     if not launcher:
         return run(launcher, command)

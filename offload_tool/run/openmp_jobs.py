@@ -78,9 +78,7 @@ def run_device_pass(
     run: Run,
     cache: JobCache | None = None,
 ) -> int:
-    """Run the command of a device pass, which ends in ``-o OUTPUT SOURCE``; return its exit status.
-
-    `cache` has the driver's jobs (default: that of this process).
+    """Run a device pass ending in ``-o OUTPUT SOURCE``, by the jobs in `cache`; return the status.
 
     :raises CompilerError: the driver's plan is not understood.
     """
@@ -112,13 +110,10 @@ def link_image(
     """Link device code to the image of one target; return the exit status.
 
     `command` is the driver's link ``CXX FLAGS... -o OUTPUT INPUTS... LIBRARIES...``; the device
-    code of `inputs`, files and archives, is packaged in their place. Libraries with such code are
-    left out, as theirs is among the inputs. `target` is the device, and the processor in packages.
+    code of `inputs` replaces them. `target` is the device, and the processor in packages.
 
-    :raises CodeObjectError: there is nothing to link.
-    :raises CompilerError: the driver's plan is not understood.
-    :raises FormatError: a broken archive.
-    :raises FileError: a file cannot be read or written.
+    :raises CodeObjectError, FormatError: there is nothing to link, or a broken archive.
+    :raises CompilerError, FileError: an unknown plan, or a file that cannot be used.
     """
     output = command[command.index("-o") + 1]
     with temporary_folder("offload-openmp-", llvm_temporary_folder(environment)) as folder:

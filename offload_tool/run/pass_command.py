@@ -43,9 +43,7 @@ class WantedPass(NamedTuple):
     def parse(self, compiler: Callable[[], Toolchain] | None = None) -> CompilePass:
         """Return the parsed pass; without a `compiler` to query, allow unknown targets.
 
-        :raises TargetIDError: invalid target, or one that the kind or the compiler does not
-            support.
-        :raises UsageError: there is no such pass.
+        :raises TargetIDError, UsageError: a target is invalid or unsupported, or no such pass.
         """
         from offload_tool.errors import UsageError
         from offload_tool.formats.targets.compile_target import parse_targets
@@ -122,8 +120,7 @@ def pass_command(
 ) -> PassCommand:
     """Return the command of a pass over `source`, up to the user's `flags`.
 
-    :raises CompilerError: no compiler is usable.
-    :raises TargetIDError, UsageError: see `WantedPass.parse`.
+    :raises CompilerError, TargetIDError, UsageError: no compiler; see `WantedPass.parse`.
     """
     suffix = os.path.splitext(source)[1]
     key = ["pass", *_toolchain_key(environ)]

@@ -212,8 +212,7 @@ def _stages(environ: Mapping[str, str]) -> Stages:
 def _cache_key(wanted: WantedPass, host_ir: str | None) -> list[str]:
     """Return an option without effect that separates OpenMP compiles in a launcher's cache.
 
-    Their outputs depend on inode numbers: of the files in the host IR, or, for the host IR itself,
-    of all files that it will be made of, which are unknown beforehand.
+    Outputs depend on inode numbers: of the files in the host IR, or of those it will have.
     """
     if host_ir is not None:
         import hashlib

@@ -74,12 +74,10 @@ _OPEN_FILES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
 
 def check_flags(flags: Sequence[str], *, rdc: bool = False) -> None:
-    """Check that a user's flags do not silently change the pass.
+    """Check that a user's flags do not silently change the pass; with `rdc`, its flag may stay.
 
-    With `rdc`, relocatable device code is already on, so its flag may stay.
-
-    :raises UsageError: the last flag lacks a value; a flag is another tool's, sets the output, or
-        names an open file; a response file cannot be read.
+    :raises UsageError: a flag lacks a value, sets the output, is another tool's, or names an open
+        or unreadable file.
     """
     option, allowed = "", "-fgpu-rdc" if rdc else None
     args, files = expand_command(flags)

@@ -108,10 +108,9 @@ class Cluster:
 
 @memoized(8)
 def load_cluster(folder: StrPath) -> Cluster:
-    """Read the folder that ``OFFLOAD_DIST`` names. The result is cached for this process.
+    """Read the folder that ``OFFLOAD_DIST`` names, once per process.
 
-    :raises UsageError: it is incomplete, was moved, or can be written by others.
-    :raises CompilerError: sccache is not installed.
+    :raises UsageError, CompilerError: it is not usable, or sccache is not installed.
     """
     path, problem = Path(os.path.abspath(folder)), ""
     try:

@@ -72,11 +72,7 @@ OFFLOAD_IDENTITY={identity}
 
 
 def read_token(path: StrPath) -> str:
-    """Return the token in a file, alone on its line.
-
-    :raises FileError: it cannot be read.
-    :raises UsageError: it holds anything else.
-    """
+    """Return the token in a file, alone on its line; raise FileError or UsageError."""
     with naming(path), Path(path).open("rb") as file:
         token = file.read(_TOKEN_BYTES + 1).decode("latin-1").strip()
     if not re.fullmatch(rf"[!-~]{{1,{_TOKEN_BYTES}}}", token):
@@ -88,10 +84,9 @@ def read_token(path: StrPath) -> str:
 
 
 def set_up(folder: StrPath, scheduler: str, token: str, toolchain: Toolchain) -> int:
-    """Pack the compiler, and write the folder; return the bytes of the archive.
+    """Pack the compiler, and write the folder; return the archive's size in bytes.
 
-    :raises CompilerError: this compiler cannot be distributed.
-    :raises UsageError: `scheduler` is not an address.
+    :raises CompilerError, UsageError: it cannot be distributed, or `scheduler` is no address.
     """
     from offload_tool.sccache_dist.pack_toolchain import compiler_programs, pack_programs
 

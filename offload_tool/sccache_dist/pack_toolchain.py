@@ -35,9 +35,7 @@ _LEVEL = 1  # of gzip: a tenth larger than at 6, in a third of the time
 
 
 def compiler_programs(toolchain: Toolchain) -> list[str]:
-    """Return the absolute paths of the files that a device compile opens, the compiler first.
-
-    These are its programs and its configuration files.
+    """Return the files that a device compile opens, the compiler first, and its configuration.
 
     :raises CompilerError: the compiler is not a single program file.
     """
@@ -52,11 +50,7 @@ def compiler_programs(toolchain: Toolchain) -> list[str]:
 
 
 def pack_programs(programs: Iterable[str], output: OutputFile) -> None:
-    """Append the archive of `programs` and their dependencies to `output`.
-
-    :raises CompilerError: a shared library of a program is missing.
-    :raises FileError: a file cannot be read, or `output` not be written.
-    """
+    """Append an archive of `programs` and their dependencies; raise CompilerError or FileError."""
     paths = set(filter(os.path.islink, ("/lib", "/lib64")))
     for program in programs:
         paths |= {program, *_libraries(program)}

@@ -73,8 +73,7 @@ class _Toolchains:
     ) -> Toolchain:
         """Return the compiler for `key`, and print it once.
 
-        `given` returns all flags of device passes, which may compensate for a compiler's defects.
-        With `lenient`, a named compiler is used even if it still lacks something.
+        `given` returns all flags of device passes; with `lenient`, a named one is used in doubt.
         """
         found = self._found.get((key, lenient))
         if found is None:
@@ -177,10 +176,7 @@ def host_triple(env: Environment) -> str:
 
 
 def runtime_library(env: Environment, kind: str) -> RuntimeLibrary:
-    """Return the runtime of ``hip`` or ``cuda`` in the installation that its sources use.
-
-    If they use none, it is the first that is installed: flags may leave out its headers, and may
-    be set later.
+    """Return the runtime of ``hip`` or ``cuda`` in its sources' installation, else the first.
 
     :raises CompilerError: there is no installation, or no runtime library in it.
     """
@@ -200,9 +196,7 @@ def runtime_library(env: Environment, kind: str) -> RuntimeLibrary:
 
 
 def ptxas(env: Environment, kind: str = "cuda") -> Ptxas | None:
-    """Return NVIDIA's assembler: ``OFFLOAD_PTXAS``, the toolkit's, or any other, in this order.
-
-    The toolkit is that of the passes of `kind`.
+    """Return NVIDIA's assembler: ``OFFLOAD_PTXAS``, the toolkit's of `kind`, or any other.
 
     :raises CompilerError: the one named cannot be run.
     """

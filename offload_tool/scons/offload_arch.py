@@ -28,8 +28,7 @@ from offload_tool.toolchain.supported_processors import (
 def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
     """Return ``OFFLOAD_ARCH`` in canonical form, sorted, so that its order has no effect.
 
-    :raises TargetIDError: invalid or conflicting target IDs; the message lists all problems.
-    :raises UsageError: the list is empty, or OFFLOAD_ARCH_FLAGS names a target that is not built.
+    :raises TargetIDError, UsageError: IDs are invalid, conflicting, missing or not built.
     """
     try:
         return _devices(env, kind)
@@ -123,9 +122,7 @@ def names_of(device: CompileTarget) -> tuple[str, ...]:
 
 
 def _flags_by_name(env: Environment, built: Container[str] | None = None) -> dict[str, list[Any]]:
-    """Return ``OFFLOAD_ARCH_FLAGS`` with canonical keys.
-
-    If `built` is given, other keys with processors missing in the table are errors.
+    """Return ``OFFLOAD_ARCH_FLAGS`` with canonical keys; unknown ones must be `built`.
 
     :raises TargetIDError: a key is not a target ID.
     """

@@ -171,11 +171,7 @@ def shared_headers(
     wanted: Wanted,
     weigh: Callable[[Headers], int],
 ) -> dict[str, Candidate]:
-    """Return the PCH that each source shares with at least two others.
-
-    It is that of `wanted`; with True the one that saves most. `weigh` returns the size of headers
-    in bytes.
-    """
+    """Return the PCH that each source shares with two others: as `wanted`, or by `weigh`."""
     shares: dict[str, Candidate] = {}
     while True:
         users: dict[Headers, dict[str, Candidate]] = {}
@@ -242,9 +238,7 @@ def _wanted(env: Environment) -> Wanted:
 class PchRunner:
     """The runner of a compile: with a PCH if possible, otherwise by `run`.
 
-    Passes with equal `like` have equal commands except for source and output.
-
-    :raises UsageError: OFFLOAD_PCH is invalid.
+    Passes of equal `like` differ in names alone. UsageError if OFFLOAD_PCH is invalid.
     """
 
     def __init__(
@@ -388,12 +382,9 @@ class PchRunner:
                     old.unlink(missing_ok=True)
 
     def _checked(self, plain: Callable[[], int]) -> int:
-        """Compile again without the PCH, and compare.
+        """Compile again without the PCH, and compare, after the check of the outputs.
 
-        The check of the outputs settles their order.
-
-        :raises BuildError: the outputs differ.
-        :raises CodeObjectError: one is no such output.
+        :raises BuildError, CodeObjectError: the outputs differ, or one is no such output.
         """
         output = self._node.get_internal_path()
         check = records_of(self._node).job.check

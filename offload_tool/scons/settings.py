@@ -121,9 +121,7 @@ def machine_flags(env: Environment) -> list[str]:
 
 
 def link_flags(env: Environment) -> list[str]:
-    """Return the flags of host compiles that the link also needs.
-
-    A user of the compiler's driver would write them in both places.
+    """Return the flags of host compiles that the link also needs, as a user would write twice.
 
     :raises UsageError: a flag of the link would make the compiler's driver link device code.
     """

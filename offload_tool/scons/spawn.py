@@ -79,11 +79,7 @@ def toolchain_variables(env: Environment, program: Sequence[str] | None = None) 
 
 
 def runner_of(env: Environment, job: CompilePass) -> Runner:
-    """Return the runner of a compiler pass.
-
-    :raises UsageError: OFFLOAD_DIST names no usable folder, or is combined with a launcher.
-    :raises CompilerError: the folder is of another compiler.
-    """
+    """Return the runner of a compiler pass; raise UsageError or CompilerError for OFFLOAD_DIST."""
     is_device = job.device is not None
     folder = env.subst("$OFFLOAD_DIST") if is_device else ""
     launcher = tuple(settings.launcher(env, folder))

@@ -218,11 +218,7 @@ OTHERS_VARIABLES = {
 
 
 def read_variables(env: Environment) -> dict[str, Any]:
-    """Return the variables whose parsed value differs from the given one.
-
-    Those that name a program or folder have a second place: see `MACHINE_VARIABLES`.
-
-    Warn of variables that have no effect.
+    """Return the variables whose parsed value differs from the given one; warn of useless ones.
 
     :raises UsageError: one has the wrong type, or a name with our prefix is unknown.
     """

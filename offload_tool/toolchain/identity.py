@@ -69,8 +69,7 @@ def command_identity(command: Sequence[str], path: str, library_path: str = "") 
 def all_configuration_files(paths: Iterable[str]) -> list[str]:
     """Return configuration files and those that they include by ``@file``.
 
-    Source: Clang Compiler User's Manual, "Configuration files": names are relative to the including
-    file, and ``<CFGDIR>`` is its directory.
+    Source: Clang User's Manual: names are relative to the file; ``<CFGDIR>`` is its folder.
     """
     queue = list(dict.fromkeys(paths))
     for path in queue:  # grows

@@ -104,10 +104,7 @@ def _rocm_paths(environ: Mapping[str, str]) -> list[tuple[str, str]]:
 def device_library_folders(
     environ: Mapping[str, str], roots: Iterable[str], resources: str
 ) -> list[str]:
-    """Return the directories with AMD's device libraries, the compiler's own first.
-
-    `roots` are the ROCm installations to search before others. `resources` is the compiler's own
-    directory (``clang -print-resource-dir``).
+    """Return the directories with AMD's device libraries: the compiler's (`resources`), `roots`.
 
     :raises UsageError: the one that OFFLOAD_DEVICE_LIB_PATH names has none.
     """

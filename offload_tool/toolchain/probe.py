@@ -127,11 +127,9 @@ def probe(
     *,
     amdgpu: bool = True,
 ) -> Toolchain:
-    """Query a clang; it needs the AMDGPU target only with `amdgpu`.
+    """Query a clang, by programs in `path` and libraries in `library_path`.
 
-    Programs are searched in `path`, and their libraries in `library_path`.
-
-    :raises CompilerError: it is too old, or lacks the AMDGPU target or lld.
+    :raises CompilerError: it is too old, or lacks lld or (with `amdgpu`) the AMDGPU target.
     """
     match = version_of(command, path)
     version = match["version"]
@@ -182,12 +180,7 @@ class _Facts(NamedTuple):
 
 
 def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Facts:
-    """Query a compiler of this version; the results are cached between runs.
-
-    They are valid while its version text is unchanged, which each run queries.
-
-    :raises CompilerError: it cannot be run.
-    """
+    """Query a compiler of this version text, cached between runs; raise CompilerError."""
     environment = {**os.environ, "PATH": path}
 
     def find() -> list[Any]:
@@ -223,10 +216,7 @@ def _lld_version(lld: str) -> str:
 
 
 def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
-    """Query a clang for its version; the match has the groups ``line`` and ``version``.
-
-    A program is queried once until it changes. Scripts are queried in each run, since the programs
-    that they call are not known.
+    """Query a clang, once until it changes, for its version; scripts in each run.
 
     :raises CompilerError: it cannot be run, or is not a clang.
     """

@@ -104,9 +104,7 @@ def find_program(
 ) -> tuple[tuple[str, ...], str] | None:
     """Return the first command that prints its version, and the last line of that.
 
-    A command that the user has `named` by a variable must work; `advice` is for its error message.
-
-    :raises CompilerError: it cannot be run.
+    :raises CompilerError: one `named` by a variable does not; `advice` is for the message.
     """
     for command in commands:
         try:

@@ -40,11 +40,9 @@ _PROCESSORS = {"hip": ("gfx",), "cuda": ("sm_",), "openmp": ("gfx", "sm_")}
 def targets_of_compiler(
     items: Iterable[str], kind: str, compiler: Callable[[], Toolchain]
 ) -> tuple[CompileTarget, ...]:
-    """Parse a list of devices as `parse_targets` does; the compiler must support newer ones.
+    """Parse a list of devices as `parse_targets`; the compiler must support newer ones.
 
-    :raises TargetIDError: some are invalid or conflict, or the compiler rejects them; the message
-        has the compiler's text.
-    :raises CompilerError: there is no compiler to query.
+    :raises TargetIDError, CompilerError: the compiler, or we, reject some; or there is none.
     """
     args = list(items)
     unknown: TargetIDError | None = None

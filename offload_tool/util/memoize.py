@@ -41,10 +41,9 @@ def _hashable(argument: Any) -> Any:
 
 
 def memoized(size: int) -> Callable[[Callable[P, R]], Memoized[P, R]]:
-    """Cache results per arguments, working directory and PATH.
+    """Cache the `size` latest results by arguments, working directory and PATH, not errors.
 
-    The cache keeps the `size` most recent results. Arguments are hashable, or lists and mappings of
-    hashable values. Errors are not cached.
+    Arguments are hashable, or lists and mappings of hashable values.
     """
 
     def decorate(function: Callable[P, R]) -> Memoized[P, R]:

@@ -50,8 +50,7 @@ _OFFLOADING = b".llvm.offloading"
 def plan_object_with_images(module: bytes, sizes: Sequence[int]) -> FilePlan:
     """Return a plan of the object with content N, of `sizes[N]` bytes, in marked section N.
 
-    :raises FormatError: the object is not an ELF object of LLVM's with these sections.
-    :raises UnsupportedError: an image is too large for its format.
+    :raises FormatError, UnsupportedError: it is not LLVM's, or an image is too large for it.
     """
     data = memoryview(module)
     patched = bytearray(module)
@@ -97,12 +96,9 @@ def _patch_elf(
 def plan_with_content(
     data: memoryview, placeholder: bytes, size: int, *, path: StrPath | None = None
 ) -> FilePlan:
-    """Return a plan of an object with content 0, of `size` bytes, in the placeholder's section.
+    """Return a plan of the object `HOST` with content 0 in the one section that is `placeholder`.
 
-    Exactly one section holds `placeholder`. The object is `HOST` of the plan.
-
-    :raises FormatError: the object is not a valid ELF file.
-    :raises UnsupportedError: the layout is not LLVM's, or there is no such section.
+    :raises FormatError, UnsupportedError: it is broken, has no such section, or is not LLVM's.
     """
     tables = read_elf_tables(data, path=path)
     index = _section_with(tables, placeholder)

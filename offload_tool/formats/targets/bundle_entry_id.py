@@ -180,10 +180,9 @@ def _split(text: str) -> tuple[str, str, str, bool]:
 
 
 def _old_target_id(rest: str) -> str | None:
-    """Return the target ID of the old form, in place of the environment.
+    """Return the target ID of the old form in `rest`, everything after the OS field.
 
-    `rest` is everything after the OS field. Environments never look like GPU names, but a target
-    ID after an environment may contain dashes, so the processor alone decides.
+    It may hold dashes, but no environment looks like a processor, which alone decides.
     """
     processor, colon, features = rest.partition(":")
     if not colon:

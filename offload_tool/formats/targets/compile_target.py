@@ -72,12 +72,9 @@ def parse_target(text: str, *, allow_unknown: bool = False) -> CompileTarget:
 def parse_targets(
     items: Iterable[str], kind: str, *, allow_unknown: bool = False
 ) -> tuple[CompileTarget, ...]:
-    """Parse a list of devices; each item may list several, as for `split_list`.
+    """Parse a list of devices; each item may list several. The result is sorted.
 
-    The result is sorted, so the order of `items` has no effect.
-
-    :raises TargetIDError: targets are invalid or conflicting, or `kind` does not support them; the
-        message lists all problems.
+    :raises TargetIDError: targets are invalid, conflicting or not for `kind`; all are listed.
     """
     names = [name for item in items for name in split_list(item)]
     ids = parse_target_ids([n for n in names if not _is_triple(n)], allow_unknown=allow_unknown)

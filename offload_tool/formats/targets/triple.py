@@ -348,10 +348,9 @@ def normalized(triple: str) -> str:
 
 
 def emitted(triple: str) -> str:
-    """Return a triple as LLVM 22 writes it in bundle entry IDs, four fields.
+    """Return a triple as LLVM 22 writes it in bundle entry IDs: the normal form, four fields.
 
-    That is the normal form, with an empty environment if the typed OS field begins with ``amdhsa``:
-    the ROCm runtimes require exactly that form.
+    The environment is empty if the OS field begins with ``amdhsa``, as ROCm's runtimes require.
     """
     normal = normalized(triple)
     if fields(triple)[_OS].startswith("amdhsa"):

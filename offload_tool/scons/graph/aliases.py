@@ -33,10 +33,9 @@ _aliases: dict[str, Any] = {}
 
 
 def add_aliases(env: Environment, node: Node, device: CompileTarget) -> None:
-    """Add a node of one target to the aliases ``scons <target ID>`` and ``scons <processor>``.
+    """Add a node of one target to the aliases of its target ID and processor.
 
-    Skip nodes made from a host object or from other targets' code: one target's part of an archive
-    of all targets, and its links.
+    Skip those made from a host object or other targets' code.
     """
     if not _is_alone(node, device):
         return

@@ -112,11 +112,7 @@ def _host_ir_suffix(*, is_shared: bool) -> str:
 
 
 def _host_ir_for(env: Environment, unit: Unit, node: Node) -> Node:
-    """Return the host IR for a device's node.
-
-    Position-independent or not, the device code is the same: a program and a shared library of one
-    source share it.
-    """
+    """Return the host IR for a device's node, the same for programs and shared libraries."""
     is_shared = unit.is_shared
     if node.has_explicit_builder():
         other = unit.stem.file(env, _host_ir_suffix(is_shared=not is_shared))

@@ -100,10 +100,9 @@ def package_node(
     keys: Mapping[Node, dict[str, str]] = MappingProxyType({}),
     base: Node | None = None,
 ) -> Node:
-    """Declare the offload binary of nodes with known kind and device, or `given` entry ID.
+    """Declare the offload binary of nodes, or of files with `given` IDs and further `keys`.
 
-    `keys` are further keys of images. The images are appended to the offload binary `base`, if any.
-    The node gets the first free name of `names`.
+    It is appended to `base`, if any, and gets the first free name of `names`.
     """
     images = []
     for node in nodes:

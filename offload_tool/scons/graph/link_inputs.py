@@ -32,9 +32,7 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 def code_kinds(node: Node) -> frozenset[str]:
-    """Return the offload kinds of the relocatable device code in an object or library.
-
-    A file is read. An output of another builder has what its sources have.
+    """Return the offload kinds of relocatable code in a library: its content, or its sources'.
 
     :raises ContentError: the device code in a file is broken, or not supported.
     """
@@ -72,9 +70,7 @@ def _kinds_of_file(path: str) -> frozenset[str]:
 
 
 def selected_kind(env: Environment, node: Node, likely: str = "hip") -> str:
-    """Return the kind of a library's code in a link: ``OFFLOAD_KIND`` if it has several.
-
-    `likely` is that of a library whose kinds are unknown.
+    """Return the kind of a library's code in a link: ``OFFLOAD_KIND`` of several, or `likely`.
 
     :raises UsageError: the library has several kinds, or one that is not linked.
     """
@@ -137,11 +133,7 @@ def look_into(env: Environment, made: Node, link: str, taken: Iterable[Node] = (
 
 
 def _check_link(given: actions.Operands) -> None:
-    """Check that a link which is about to run takes all device code of its files.
-
-    :raises UsageError: one has relocatable device code that is in no device link.
-    :raises ContentError: the device code in a file is broken, or not supported.
-    """
+    """Check that a link takes all device code of its files; raise UsageError or ContentError."""
     env, made = given.env, given.node
     link, nodes = info_of(made).checked_link
     command = env.get(f"{link}COM")

@@ -149,8 +149,7 @@ def source_units(
 ) -> list[Unit]:
     """Return the units of offload sources; a single one may be named after `target`.
 
-    With `own_cuid`, an output name that differs from the source's is part of the CUID: one program
-    can then contain a source twice, with different flags.
+    With `own_cuid`, another name gives another CUID, so that a program can hold both.
     """
     if target is not None and len(sources) > 1:
         raise UsageError(
@@ -185,12 +184,10 @@ def unit_of(env: Environment, source: Node, stem: Stem, *, own_cuid: bool = Fals
 
 
 def _check_names(source: Node, folder: Folder) -> None:
-    """Check for names that clang or lld cannot handle, before they fail with unclear messages.
+    """Raise UsageError for names that clang or lld cannot handle, before they fail unclearly.
 
-    Source: clang and lld 22.1.8, observed: a depfile can escape no whitespace but the space, and
-    lld replaces each ``%`` in the name of an output folder.
-
-    :raises UsageError: such a name.
+    Source: clang and lld 22.1.8, observed: a depfile escapes no whitespace but spaces, and lld
+    replaces ``%`` in the name of an output folder.
     """
     name, path = source.get_internal_path(), folder.get_internal_path()
     if _NOT_IN_DEPFILES.search(name):

@@ -78,8 +78,7 @@ def linkable_nodes(
 ) -> HostLink:
     """Declare the inputs of a program's or shared library's link from its offload code.
 
-    The names of images of several sources begin with `stem`. `library` is the ID of a static
-    library with a device link of its own.
+    Images of several sources are named by `stem`; `library` has a device link of its own.
     """
     linked = HostLink()
     packing = kpack.packing_of(env, stem.name, given.units)

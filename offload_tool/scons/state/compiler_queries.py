@@ -27,9 +27,7 @@ _QUOTING = "'\"\\"
 
 
 def files_read(node: Node, command: str) -> list[str]:
-    """Return the files that the compile of a node has read: see `inputs.files_read`.
-
-    Files that ``env.Ignore`` names for the node are left out.
+    """Return the files that a node's compile has read, without those that ``env.Ignore`` names.
 
     :raises CompilerError: the source is not among the files.
     """

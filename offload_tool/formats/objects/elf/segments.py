@@ -128,14 +128,12 @@ def plan_shrunk_elf(
     renamed: Mapping[int, bytes] = MappingProxyType({}),
     verb: str = "thinned",
 ) -> FilePlan:
-    """Return a plan of the file with `replacements` applied.
+    """Return a plan of the file with `replacements`, none of which is larger than what it replaces.
 
-    No replacement may be larger. The bytes behind a replaced range, up to the next one or the
-    section's end, must be zeros; they are removed. `patches` are bytes for offsets outside these
-    ranges, and `renamed` has new section names. `verb` names the operation in messages.
+    Bytes behind a replaced range, up to the next one or the section's end, must be zeros and go.
+    `patches` are bytes for other offsets, `renamed` new section names; `verb` is for messages.
 
-    :raises FormatError: a replacement is larger, or outside its section.
-    :raises UnsupportedError: the change is not safe.
+    :raises FormatError, UnsupportedError: a replacement does not fit, or the change is not safe.
     """
     rooms = _rooms(tables, replacements)
     shrinker = _Relocatable if tables.header.e_type == ET_REL else _Linked
@@ -158,10 +156,10 @@ def plan_grown_elf(
     replaced: int,
     dropped: Iterable[int] = (),
 ) -> FilePlan:
-    """Return a plan of the file with `content` in a page-aligned section `name`.
+    """Return a plan of the file with `content` in a page-aligned section `name`, number `replaced`.
 
-    `patches` returns bytes for offsets of the old file, from the section's address. The section
-    takes the number `replaced`; the old section of that number, and those in `dropped`, go.
+    `patches` returns bytes for offsets of the old file, from the section's address. The sections
+    `dropped` go.
 
     :raises UnsupportedError: the change is not safe.
     """
