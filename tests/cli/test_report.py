@@ -18,8 +18,8 @@ import pytest
 
 from offload_tool.cli import main
 from offload_tool.operations.bundle import Compression
-from offload_tool.report import sizes
-from offload_tool.report.kernels import TITLES
+from offload_tool.report import views
+from offload_tool.report.views import TITLES
 from tests.cli.browsing import Browser
 from tests.conftest import Capture, missing, needs_demangler
 from tests.formats.kernel_info import code_objects
@@ -164,7 +164,7 @@ def test_tiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for at, name in enumerate(("a/same", "b/same", "b/other", "b/small")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         make_bundle(tmp_path / name, {HOST: b"", "gfx906": bytes(9 - at), "gfx942": b""})
-    monkeypatch.setattr(sizes, "_TILES", 3)
+    monkeypatch.setattr(views, "_TILES", 3)
     tiles = written(tmp_path / "r.html", tmp_path / "a", tmp_path / "b")["tiles"]
     assert [(tile["file"], tile["target"], tile["bytes"]) for tile in tiles] == [
         (str(tmp_path / "a/same"), "gfx906", 9),
