@@ -75,8 +75,12 @@ def test_edits(compiled: Callable[..., int]) -> None:
     Path("h.h").write_text(HEADER.replace("3.5", "4.5"))
     assert compiled() == TWO_STAGES
     assert state("k.co") != before
+    Path("k.hip").write_text(SOURCE.replace("* x +", "* x -"))
+    assert compiled() == TWO_STAGES
     assert compiled("-O3") == TWO_STAGES
-    assert compiled("-ffast-math") == ONE_STAGE
+    assert compiled("-O3", "-DX=1") == TWO_STAGES
+    for flag in ("-ffast-math", "-ffp-contract=fast", "-O0"):
+        assert compiled(flag) == ONE_STAGE
 
 
 def test_output_that_is_not_what_was_made(compiled: Callable[..., int]) -> None:

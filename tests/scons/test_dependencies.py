@@ -45,16 +45,6 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "a header in a later folder": Case(
-        {"k.hip": VALUED, "second/value.h": ONE},
-        [({"first/value.h": TWO}, [])],
-        "env['CPPPATH'] = ['second', 'first']\n",
-    ),
-    "a header beside the source": Case(
-        {"k.hip": VALUED, "second/value.h": ONE},
-        [({"value.h": TWO}, []), ({"k.hip": VALUED.replace("<value.h>", '"value.h"')}, ALL)],
-        FOLDERS,
-    ),
     "a header beside a source outside of the top folder": Case(
         {"../outside/k.hip": f'#include "value.h"\n{BODY}', "second/value.h": ONE},
         [({"../outside/value.h": TWO}, passes("../outside/k.hip", "host", *BOTH))],
@@ -80,17 +70,6 @@ CASES = {
         [({"second/optional.h": ""}, ONE_TARGET)],
         FOLDERS,
     ),
-    "a header for which nothing asks": Case(
-        {
-            "k.hip": '// __has_include("optional.h")\n#if 0\n#if __has_include("optional.h")\n'
-            f'#endif\n#endif\nconst char* t = "__has_include(\\"optional.h\\")";\n{KERNEL}'
-        },
-        [({"optional.h": ""}, [])],
-    ),
-    "a header that no pass reads": Case(
-        {"never.h": "", "k.hip": '#if 0\n#include "never.h"\n#endif\n' + KERNEL},
-        [({"never.h": "// changed\n"}, [])],
-    ),
     "a header of one OpenMP pass": Case(  # which SCons could scan for
         {
             "only.h": "#define ONLY 1\n",
@@ -106,10 +85,6 @@ CASES = {
             ({"outer.h": '#include "inner.h"\n', "k.hip": f'#include "outer.h"\n{BODY}'}, ALL),
             ({"inner.h": TWO}, ALL),
         ],
-    ),
-    "a header that goes with its include": Case(
-        {"gone.h": ONE, "k.hip": f'#include "gone.h"\n{BODY}'},
-        [({"gone.h": None, "k.hip": KERNEL}, ALL)],
     ),
     "a generated header earlier on the path": Case(
         {"k.hip": VALUED, "second/value.h": ONE, "value.txt": TWO},
@@ -168,11 +143,6 @@ CASES = {
     "a file of flags": Case(
         {"k.hip": BODY, "flags": "-DHERE=1\n"},
         [({"flags": "-DHERE=2\n"}, ALL)],
-        "env.Append(CCFLAGS=['@flags'])\n",
-    ),
-    "a file of flags in a file of flags": Case(  # and a folder that it brings
-        {"k.hip": VALUED, "second/value.h": ONE, "flags": "@more\n", "more": "-Ifirst -Isecond\n"},
-        [({"first/value.h": TWO}, ALL), ({"more": "-Isecond\n"}, ALL)],
         "env.Append(CCFLAGS=['@flags'])\n",
     ),
     "a file of flags of one target": Case(
