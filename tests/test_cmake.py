@@ -42,9 +42,9 @@ def project(tmp_path: Path) -> Path:
 
 
 def configure(project: Path, generator: str, clang: str, launcher: str, *more: str) -> None:
-    words = ["-G", generator, "-B", "build", f"-DCMAKE_CXX_COMPILER={clang}", *more]
-    words.append(f"-DCMAKE_CXX_COMPILER_LAUNCHER={launcher}")
-    call("cmake", *words, folder=project)
+    args = ["-G", generator, "-B", "build", f"-DCMAKE_CXX_COMPILER={clang}", *more]
+    args.append(f"-DCMAKE_CXX_COMPILER_LAUNCHER={launcher}")
+    call("cmake", *args, folder=project)
 
 
 @pytest.mark.llvm
@@ -63,8 +63,8 @@ def test_build(generator: str, project: Path, llvm: Tool) -> None:
     configure(project, generator, llvm("clang++"), LAUNCHER)
     build = ("--build", "build", "--verbose")
     more = {"PYTHONPATH": str(ROOT), **ccache(project / "cache")}
-    said = call("cmake", *build, folder=project, **more)
-    assert "split: gfx1100, gfx906, gfx90a:xnack+, gfx942 and the host" in said
+    output = call("cmake", *build, folder=project, **more)
+    assert "split: gfx1100, gfx906, gfx90a:xnack+, gfx942 and the host" in output
     assert made.read_bytes() == expected
     images = [str(image.target_id or "") for image in list_images(project / "build/saxpy")]
     assert {target for target in images if target} == set(TARGETS)
@@ -77,12 +77,12 @@ def test_build(generator: str, project: Path, llvm: Tool) -> None:
     call("cmake", *build, folder=project, **more)
     misses(more)
     header.write_text("extern int another;\n")
-    said = call("cmake", *build, folder=project, **more)
+    output = call("cmake", *build, folder=project, **more)
     assert misses(more) == 1
 
     targets = f"-DTARGETS={';'.join([*TARGETS, 'gfx1201'])}"
     configure(project, generator, llvm("clang++"), LAUNCHER, targets)
-    said = call("cmake", *build, folder=project, **more)
+    output = call("cmake", *build, folder=project, **more)
     assert misses(more) == 1
 
 
@@ -91,5 +91,5 @@ def test_jobserver_of_ninja(project: Path, llvm: Tool) -> None:
     """Ninja hands the tokens of make's jobserver on: passes take them."""
     configure(project, "Ninja", llvm("clang++"), LAUNCHER)
     (project / "Makefile").write_text("all:\n\t+ninja -C build -v\n")
-    said = call("make", "-j3", folder=project, PYTHONPATH=str(ROOT))
-    assert "at once: the jobserver" in said
+    output = call("make", "-j3", folder=project, PYTHONPATH=str(ROOT))
+    assert "at once: the jobserver" in output

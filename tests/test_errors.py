@@ -141,12 +141,12 @@ def commands(folder: Path) -> Iterator[list[str]]:
 def test_little_memory(tmp_path: Path) -> None:
     """With little memory, a command does its work, or says that in one line, and writes nothing."""
     told = 0
-    for words in commands(tmp_path):
+    for args in commands(tmp_path):
         for mebibytes in (24, 36, 64):
             most = mebibytes << 20
             (tmp_path / "out").unlink(missing_ok=True)
             done = subprocess.run(
-                [sys.executable, "-m", "offload_tool", *words],
+                [sys.executable, "-m", "offload_tool", *args],
                 cwd=tmp_path,
                 capture_output=True,
                 text=True,
@@ -157,12 +157,12 @@ def test_little_memory(tmp_path: Path) -> None:
                 continue  # Python itself does not start with so little
             if done.returncode:
                 told += 1
-                assert len(done.stderr.splitlines()) == 1, (words, mebibytes, done.stderr)
+                assert len(done.stderr.splitlines()) == 1, (args, mebibytes, done.stderr)
                 assert "memory" in done.stderr
                 assert "foresaw" not in done.stderr
                 assert not (tmp_path / "out").exists()
-        if words[0] == "bundler" and "-compress" in words:  # the others need it
-            run_tool(sys.executable, "-m", "offload_tool", *words, cwd=tmp_path)
+        if args[0] == "bundler" and "-compress" in args:  # the others need it
+            run_tool(sys.executable, "-m", "offload_tool", *args, cwd=tmp_path)
     assert told
     with InputFile(tmp_path / "bundle") as bundle:
         assert bytes(bundle.data[:4]) == b"CCOB"

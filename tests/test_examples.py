@@ -174,13 +174,13 @@ def test_all_examples_without_runtimes(tmp_path: Path) -> None:
     built = tmp_path / "build"
     for program in ("saxpy/saxpy", "rdc_library/app/app", "cuda_add/add"):
         assert subprocess.run([built / program], capture_output=True, check=False).returncode == 0
-    said = "openmp_dot: the compiler comes without OpenMP's offload runtime"
-    assert done.stdout.count(said) == 1
+    output = "openmp_dot: the compiler comes without OpenMP's offload runtime"
+    assert done.stdout.count(output) == 1
     images = list_images(built / "openmp_dot/dot.o")
     assert [image.target_id for image in images][:2] == ["gfx906", "gfx90a"]
     assert not (built / "openmp_dot/dot").exists()
-    for words in (["list"], ["check"], ["thin", "--keep", "gfx906", "-o", str(tmp_path / "thin")]):
-        assert main([*words, str(built)]) == 0
+    for args in (["list"], ["check"], ["thin", "--keep", "gfx906", "-o", str(tmp_path / "thin")]):
+        assert main([*args, str(built)]) == 0
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)

@@ -68,15 +68,15 @@ def test_program(built: Project) -> None:
 def test_header_of_one_target(built: Project) -> None:
     """A header that one target reaches compiles that target; equal output ends it there."""
     (built.build_folder / "one.h").write_text("// changed\n")
-    compiles, said = built.build()
+    compiles, output = built.build()
     assert compiles == ["gfx90a:xnack+"]
-    assert "bundler" not in said
+    assert "bundler" not in output
     built.assert_up_to_date()
     (built.build_folder / "one.h").write_text("__attribute__((device)) int also_here = 1;\n")
-    compiles, said = built.build()
+    compiles, output = built.build()
     assert compiles == ["gfx90a:xnack+"]
-    assert "bundler" in said
-    assert " -o saxpy\n" in said
+    assert "bundler" in output
+    assert " -o saxpy\n" in output
     built.assert_up_to_date()
 
 
@@ -110,9 +110,9 @@ def test_deleted_files(built: Project) -> None:
 def test_touched_source(built: Project) -> None:
     """A source that is newer and holds what it held compiles nothing, and nothing follows."""
     os.utime(built.source)
-    compiles, said = built.build()
+    compiles, output = built.build()
     assert compiles == []
-    assert "bundler" not in said
+    assert "bundler" not in output
     built.assert_up_to_date()
 
 

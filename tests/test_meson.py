@@ -225,14 +225,14 @@ def test_cutoff(built: Project) -> None:
     """After a comment no bundle is made and nothing is linked: no object came out different."""
     text = (built.source / "scale.hip").read_text()
     built.write("scale.hip", text + "// a comment\n")
-    compiles, said = built.build()
+    compiles, output = built.build()
     assert len(compiles) == len(TARGETS) + 1
-    assert not any(word in said for word in (".hipfb", ".fatbin.o", "Linking")), said
+    assert not any(word in output for word in (".hipfb", ".fatbin.o", "Linking")), output
     built.write("scale.hip", text.replace("y[i] *= a", "y[i] += a"))
-    _, said = built.build()
-    assert "scale.hipfb" in said
-    assert "saxpy.hipfb" not in said
-    assert "Linking" in said
+    _, output = built.build()
+    assert "scale.hipfb" in output
+    assert "saxpy.hipfb" not in output
+    assert "Linking" in output
     built.write("scale.hip", text)
     built.build()
 
@@ -241,8 +241,8 @@ def test_program(built: Project) -> None:
     """The program registers the images of all its targets; `images` lists them, tests pass."""
     found = [image.target_id for image in list_images(built.build_folder / "saxpy")]
     assert sorted(found) == sorted(["", *TARGETS] * len(SOURCES))
-    said = built.call("./saxpy").stdout
-    assert said.count("fat binary registered") == len(SOURCES) or "no HIP device" in said
+    output = built.call("./saxpy").stdout
+    assert output.count("fat binary registered") == len(SOURCES) or "no HIP device" in output
     listed = built.call("ninja", "images")
     assert listed.returncode == 0
     assert all(target in listed.stdout for target in TARGETS)
@@ -262,9 +262,9 @@ def test_precompiled_headers(project: Project) -> None:
         file.unlink()
         file.with_name(f".{file.name}.manifest").unlink()
     assert project.call("meson", "configure", "-Dpch=true").returncode == 0
-    compiles, said = project.build()
+    compiles, output = project.build()
     assert compiles == passes("host", *TARGETS)
-    assert "is not used" not in said
+    assert "is not used" not in output
     assert {file: file.read_bytes() for file in outputs} == without
     made = {file: file.stat() for file in project.build_folder.glob("*.pch")}
     assert len(made) == len(TARGETS) + 1
@@ -332,8 +332,8 @@ def test_two_builds_at_once(project: Project) -> None:
         )
         for folder in folders
     ]
-    said = [build.communicate(timeout=300)[0] for build in builds]
-    assert [build.returncode for build in builds] == [0, 0], said
+    output = [build.communicate(timeout=300)[0] for build in builds]
+    assert [build.returncode for build in builds] == [0, 0], output
     assert compiles_since(project.folder) == sorted(2 * passes("host", *TARGETS[:2]))
     images = [sorted((project.folder / folder).glob("*.co")) for folder in folders]
     assert len(images[0]) == 2 * len(SOURCES)
@@ -349,9 +349,9 @@ def test_configured_anew(built: Project) -> None:
     built.build()
     built.assert_up_to_date()
     built.write("meson.build", (built.source / "meson.build").read_text() + "# a comment\n")
-    compiles, said = built.build()
+    compiles, output = built.build()
     assert compiles == []
-    assert "Linking" not in said, said
+    assert "Linking" not in output, output
     built.assert_up_to_date()
 
 
@@ -359,9 +359,9 @@ def test_touched_files(built: Project) -> None:
     """Files that are newer, and hold what they held, compile nothing."""
     for name in ("saxpy.hip", "scale.hip", "special.h"):
         os.utime(built.source / name)
-    compiles, said = built.build()
+    compiles, output = built.build()
     assert compiles == []
-    assert "Linking" not in said, said
+    assert "Linking" not in output, output
     built.assert_up_to_date()
 
 

@@ -10,9 +10,9 @@ from offload_tool.clang.argument_files import finds_libraries, include_folders, 
 
 
 @pytest.mark.parametrize(
-    ("words", "name"),
+    ("args", "name"),
     [
-        (["@words"], "words"),
+        (["@words"], "args"),
         (["--config", "c.cfg"], "c.cfg"),
         (["--config=c.cfg"], "c.cfg"),
         (["-mlink-builtin-bitcode", "lib.bc"], "lib.bc"),
@@ -44,9 +44,9 @@ from offload_tool.clang.argument_files import finds_libraries, include_folders, 
         (["--prefix=folder"], "folder/ld.lld"),
     ],
 )
-def test_spellings(words: Sequence[str], name: str) -> None:
+def test_spellings(args: Sequence[str], name: str) -> None:
     """A file that an option takes is among those that may be named."""
-    assert name in possible_files(words)
+    assert name in possible_files(args)
 
 
 @pytest.mark.parametrize("word", ["-DNAME=file", "-UNAME", "-Ifolder", "-Wfile", "-std=c++17"])
@@ -66,13 +66,13 @@ def test_folders_of_the_sysroot() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("args", "expected"),
     [
         (("-Xoffload-linker", "-lm"), True),
         (("-Wl,-lm",), True),
         (("-Wl,--as-needed", "-lm"), False),
     ],
 )
-def test_libraries_of_linkers_in_a_compile(words: tuple[str, ...], expected: bool) -> None:
+def test_libraries_of_linkers_in_a_compile(args: tuple[str, ...], expected: bool) -> None:
     """Only arguments for a linker count; ``-lm`` of a host link is none."""
-    assert finds_libraries(words) is expected
+    assert finds_libraries(args) is expected

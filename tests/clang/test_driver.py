@@ -87,8 +87,8 @@ def test_a_program_that_is_not_there() -> None:
 
 def test_why_a_program_failed() -> None:
     """The last line of what it said; its status where it said nothing."""
-    said = query([sys.executable, "-c", "import sys; sys.exit('first\\nlast')"])
-    assert (said.status, said.reason) == (1, "last")
+    output = query([sys.executable, "-c", "import sys; sys.exit('first\\nlast')"])
+    assert (output.status, output.reason) == (1, "last")
     assert query([sys.executable, "-c", "raise SystemExit(3)"]).reason == "exit status 3"
     raw = query([sys.executable, "-c", "import os; os.write(2, b'no \\xff'); raise SystemExit(1)"])
     assert (raw.errors, raw.reason) == ("no \udcff", "no \ufffd")
@@ -96,8 +96,8 @@ def test_why_a_program_failed() -> None:
 
 def test_removed_words() -> None:
     """Words by which the driver removes files go with their values; a missing file is a word."""
-    words = ["c", "-MJ", "a.json", "-O1", "-MJb.json", "--serialize-diagnostics", "d", "-MD", "@no"]
-    assert without_removed(words) == ["c", "-O1", "-MD", "@no"]
+    args = ["c", "-MJ", "a.json", "-O1", "-MJb.json", "--serialize-diagnostics", "d", "-MD", "@no"]
+    assert without_removed(args) == ["c", "-O1", "-MD", "@no"]
     assert without_removed(["c", "-O1", "@no"]) == ["c", "-O1", "@no"]
 
 
@@ -108,29 +108,29 @@ def test_removed_words_of_a_response_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.llvm
-@pytest.mark.parametrize("words", [["-MJ", "report"], ["--serialize-diagnostics", "report"]])
+@pytest.mark.parametrize("args", [["-MJ", "report"], ["--serialize-diagnostics", "report"]])
 def test_question(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, llvm: Callable[[str], str]
+    args: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, llvm: Callable[[str], str]
 ) -> None:
     """A question lets a report be."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "report").write_text("written")
-    assert query_front_end([llvm("clang"), "-c", "-x", "c", *words], dict(os.environ)).jobs
+    assert query_front_end([llvm("clang"), "-c", "-x", "c", *args], dict(os.environ)).jobs
     assert (tmp_path / "report").exists()
 
 
 @pytest.mark.llvm
 @pytest.mark.parametrize(
-    "words", [["-MJ", "report"], ["-MJreport"], ["-serialize-diagnostics", "report"], ["@words"]]
+    "args", [["-MJ", "report"], ["-MJreport"], ["-serialize-diagnostics", "report"], ["@words"]]
 )
-def test_report_of_a_compile(words: list[str], tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_report_of_a_compile(args: list[str], tmp_path: Path, llvm: Callable[[str], str]) -> None:
     """It is there after the first compile, for which the driver is asked, and after the second."""
     (tmp_path / "s.hip").write_text("__attribute__((global)) void kernel() {}\n")
     (tmp_path / "words").write_text("-MJ report")
     command = [*COMPILE, "s.hip", "-o", "k.o", "--target-id", "gfx906", "--depfile", "k.d"]
     for _ in range(2):
         subprocess.run(
-            [*command, "--", "-nogpuinc", "-nogpulib", *words],
+            [*command, "--", "-nogpuinc", "-nogpulib", *args],
             cwd=tmp_path,
             env={**os.environ, "OFFLOAD_CLANG": llvm("clang")},
             check=True,

@@ -48,9 +48,9 @@ COMMANDS = {
 
 
 @pytest.mark.llvm
-@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS.keys())
+@pytest.mark.parametrize("args", COMMANDS.values(), ids=COMMANDS.keys())
 def test_working_directory(
-    words: tuple[str, ...],
+    args: tuple[str, ...],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     llvm: Callable[[str], str],
@@ -59,7 +59,7 @@ def test_working_directory(
     made, told = set(), set()
     for name in ("one", "two"):
         places = {"here": str(tmp_path / name), "above": str(tmp_path)}
-        command = [llvm("clang++"), *(word.format(**places) for word in words), "-c"]
+        command = [llvm("clang++"), *(word.format(**places) for word in args), "-c"]
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
         monkeypatch.setenv("PWD", os.getcwd())  # noqa: PTH109

@@ -8,7 +8,7 @@ from offload_tool.clang.job_plan import UnknownPlanError, job_in, unknown_arg
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("-mllvm", "-print-after-all"),
         ("-mllvm=-print-after-all",),
@@ -16,20 +16,20 @@ from offload_tool.clang.job_plan import UnknownPlanError, job_in, unknown_arg
         ("--plugin-opt=-stats",),
     ],
 )
-def test_options_of_llvm_that_write(words: tuple[str, ...]) -> None:
+def test_options_of_llvm_that_write(args: tuple[str, ...]) -> None:
     """An option of LLVM's that makes each pass write or print something is rejected."""
     with pytest.raises(UnknownPlanError, match="lets LLVM write or say more"):
-        job_in(["/x/lld", "-flavor", "gnu", *words, "-o", "out"])
+        job_in(["/x/lld", "-flavor", "gnu", *args, "-o", "out"])
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("args", "expected"),
     [
         (("-mllvm", "-anything", "-z", "-L"), ""),
         (("-z", "-L", "-lfoo"), "-lfoo"),
         (("-mllvm", "-include", "--reproduce=x"), "--reproduce=x"),
     ],
 )
-def test_values_that_look_like_options(words: tuple[str, ...], expected: str) -> None:
+def test_values_that_look_like_options(args: tuple[str, ...], expected: str) -> None:
     """A value of an option hides no option behind it."""
-    assert unknown_arg(words) == expected
+    assert unknown_arg(args) == expected

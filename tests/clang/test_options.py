@@ -34,8 +34,8 @@ USED_OTHERWISE = {"--load-pass-plugin", "--autocomplete", "-cc1", "@"}
 """The first is of ``opt``, the others are used below, and in each build."""
 
 
-def said(*words: str) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+def output(*args: str) -> str:
+    done = subprocess.run(args, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 
@@ -44,8 +44,8 @@ def test_clang_knows_each(llvm: Callable[[str], str]) -> None:
     """Clang completes each option, or takes it: some spellings are not completed."""
     clang = llvm("clang")
     completed = [
-        *said(clang, "--autocomplete=-").splitlines(),
-        *said(clang, "--autocomplete=-cc1,-").splitlines(),
+        *output(clang, "--autocomplete=-").splitlines(),
+        *output(clang, "--autocomplete=-cc1,-").splitlines(),
     ]
     against_pch = dict.fromkeys((n for names in WITHOUT_PCH.values() for n in names), 0)
     for name, bits in {**against_pch, **_OPTIONS}.items():
@@ -55,8 +55,8 @@ def test_clang_knows_each(llvm: Callable[[str], str]) -> None:
             continue
         of_job = f"{name}/dev/null" if bits & WRITES else name
         answers = [
-            said(clang, "-###", name, "-x", "c", "-c", "/dev/null"),
-            said(clang, "-cc1", "-Eonly", of_job, "-x", "c", "/dev/null"),
+            output(clang, "-###", name, "-x", "c", "-c", "/dev/null"),
+            output(clang, "-cc1", "-Eonly", of_job, "-x", "c", "/dev/null"),
         ]
         assert any("unknown argument" not in answer for answer in answers), name
 
@@ -65,11 +65,11 @@ def test_clang_knows_each(llvm: Callable[[str], str]) -> None:
 def test_lld_knows_each(llvm: Callable[[str], str]) -> None:
     """The linker lists each of its options, or takes it."""
     lld = llvm("ld.lld")
-    listed = said(lld, "--help").split()
+    listed = output(lld, "--help").split()
     for name, bits in _OPTIONS.items():
         if bits & OF_LLD and not any(word.startswith(name) for word in listed):
-            assert "unknown argument" not in said(lld, name), name
-            assert "unknown option" not in said(lld, name), name
+            assert "unknown argument" not in output(lld, name), name
+            assert "unknown option" not in output(lld, name), name
 
 
 @pytest.mark.parametrize("name", prefixes(SIBLING | ELSEWHERE | LINKER))
@@ -78,8 +78,8 @@ def test_what_writes_stays(name: str) -> None:
     assert does(name, WRITES_FILES)
     command = ["clang++", "--cuda-device-only", "-x", "hip", "-c", "k.hip", "-o", "k.o"]
     assert why_local(command) == ""
-    said = why_local([*command, name])
-    assert "on the server" in said or name.endswith("-dependency-file")
+    output = why_local([*command, name])
+    assert "on the server" in output or name.endswith("-dependency-file")
 
 
 @pytest.mark.llvm
@@ -89,8 +89,8 @@ def test_which_take_the_next_word(tmp_path: Path, llvm: Callable[[str], str]) ->
     clang = llvm("clang")
 
     def wants_value(*option: str) -> bool:
-        words = [clang, *option]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        args = [clang, *option]
+        done = subprocess.run(args, cwd=tmp_path, capture_output=True, text=True, check=False)
         return f"argument to '{option[-1]}' is missing" in done.stderr
 
     wanting = {name for name in _OPTIONS if wants_value("-###", "-c", "a.c", name)}
@@ -115,6 +115,6 @@ def test_values() -> None:
 
 def test_the_very_option() -> None:
     """With or without a value, but no other option that begins so."""
-    words = ["-fopenmp", "-fopenmp=libomp", "-fopenmp-targets=nvptx64", "-stdlib=x", "-m64"]
-    assert [is_one_of(word, LINKED) for word in words] == [True, True, False, True, True]
+    args = ["-fopenmp", "-fopenmp=libomp", "-fopenmp-targets=nvptx64", "-stdlib=x", "-m64"]
+    assert [is_one_of(word, LINKED) for word in args] == [True, True, False, True, True]
     assert not is_one_of("--target=x86_64", TARGETS)

@@ -69,9 +69,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def asked(clang: str, words: Sequence[str]) -> QueryResult:
+def asked(clang: str, args: Sequence[str]) -> QueryResult:
     """Let the driver say what it would do for some words."""
-    command = [clang, "-###", "-frecord-command-line", "-c", "t.c", *words]
+    command = [clang, "-###", "-frecord-command-line", "-c", "t.c", *args]
     done = subprocess.run(command, capture_output=True)
     return QueryResult(done.returncode, "", os.fsdecode(done.stderr))
 
@@ -79,15 +79,15 @@ def asked(clang: str, words: Sequence[str]) -> QueryResult:
 def recorded(answer: QueryResult) -> list[str]:
     """Return the words after "t.c" that the driver has taken, as it notes them in an object."""
     line = next(line for line in answer.errors.split("\n ") if '"-cc1"' in line)
-    words = job_args(line)
-    text = words[words.index("-record-command-line") + 1]
+    args = job_args(line)
+    text = args[args.index("-record-command-line") + 1]
     split = [re.sub(r"(?s)\\(.)", r"\1", found) for found in re.findall(r"(?:\\.|[^ \\])+", text)]
     return split[split.index("t.c") + 1 :]
 
 
-def as_noted(words: Sequence[str]) -> list[str]:
+def as_noted(args: Sequence[str]) -> list[str]:
     """Return words as the driver notes them: it parts macros from their option."""
-    parts = (["-D", word[2:]] if word.startswith("-D") else [word] for word in words)
+    parts = (["-D", word[2:]] if word.startswith("-D") else [word] for word in args)
     return [part for found in parts for part in found]
 
 
@@ -158,8 +158,8 @@ def test_configuration_files(name: str, tmp_path: Path, llvm: Callable[[str], st
         (tmp_path / file).write_text(f"-DI={file}")
     command = [llvm("clang"), f"--config={tmp_path}/{name}", "-###", "-c", "-x", "c", os.devnull]
     done = subprocess.run(command, capture_output=True, text=True)
-    words = job_args(next(line for line in done.stderr.split("\n ") if '"-cc1"' in line))
-    macros = [words[at + 1] for at, word in enumerate(words) if word == "-D"]
+    args = job_args(next(line for line in done.stderr.split("\n ") if '"-cc1"' in line))
+    macros = [args[at + 1] for at, word in enumerate(args) if word == "-D"]
     found = [
         word.removeprefix("-D")
         for file in all_configuration_files([f"{tmp_path}/{name}"])

@@ -31,18 +31,18 @@ __attribute__((global)) void fill(int* p) { *p = 1; }
 """
 
 
-def run(*words: object) -> int:
+def run(*args: object) -> int:
     """Run ``offload-tool``; return its exit status."""
     try:
-        return main([*map(str, words)])
+        return main([*map(str, args)])
     except SystemExit as end:
         return int(str(end.code or 0))
 
 
-def schema_judge(*words: str) -> jsonschema.Draft202012Validator:
+def schema_judge(*args: str) -> jsonschema.Draft202012Validator:
     """Return a validator by the schema that a command prints, which is valid itself."""
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        assert run(*words) == 0
+        assert run(*args) == 0
     judge = jsonschema.Draft202012Validator(json.loads(out.getvalue()))
     judge.check_schema(judge.schema)
     return judge

@@ -13,12 +13,12 @@ _PROGRAM = (
 )
 
 
-def loaded_modules(words: Sequence[str]) -> set[str]:
+def loaded_modules(args: Sequence[str]) -> set[str]:
     """Run a command that must succeed without messages; return the names of loaded modules.
 
     Modules that the interpreter loaded before, such as coverage, are left out.
     """
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, *words], capture_output=True, text=True, check=True
+        [sys.executable, "-c", _PROGRAM, *args], capture_output=True, text=True, check=True
     )
     return set(done.stderr.split())

@@ -220,8 +220,8 @@ def test_list_of_archives_and_others(
     targets = f"-targets={HOST},{GPU}gfx906"
     fat = ["-type=o", targets, f"-input={host_object}", "-input=f4", "-output=fat.o"]
     for made in ([*PLAIN, "-output=plain"], [*PLAIN, "-output=small", "-compress"], fat):
-        words = [word for word in made if word != "-output=out"]
-        assert bench.theirs(*words).status == 0
+        args = [word for word in made if word != "-output=out"]
+        assert bench.theirs(*args).status == 0
     folder = bench.folder / "theirs"
     run_tool(llvm("llvm-ar"), "rc", "a.a", "fat.o", cwd=folder)
     (folder / "cut").write_bytes((folder / "small").read_bytes()[:20])
@@ -229,14 +229,14 @@ def test_list_of_archives_and_others(
         bench.write(name, (folder / name).read_bytes())
     listed = []
     for name in ("plain", "small", "fat.o", host_object, "a.a", "f0", "f3"):
-        words = [f"-type={file_type}", "-list", f"-input={name}"]
-        ours, theirs = bench.ours(*words), bench.theirs(*words)
+        args = [f"-type={file_type}", "-list", f"-input={name}"]
+        ours, theirs = bench.ours(*args), bench.theirs(*args)
         assert (ours.status, theirs.status) == (0, 0)
         assert sorted(ours.output.splitlines()) == sorted(theirs.output.splitlines())
         listed += [name] if ours.output else []
     assert listed == ["plain", "small", "fat.o"]
-    words = [f"-type={file_type}", "-list", "-input=cut"]
-    assert (bench.ours(*words).status, bench.theirs(*words).status) == (1, 1)
+    args = [f"-type={file_type}", "-list", "-input=cut"]
+    assert (bench.ours(*args).status, bench.theirs(*args).status) == (1, 1)
 
 
 @pytest.mark.llvm
@@ -246,11 +246,11 @@ def test_triples_of_three_fields(
     bench: Bench, host_object: str, target: str, file_type: str
 ) -> None:
     """A bundle that LLVM made for such a target is unbundled by the same arguments."""
-    words = [f"-type={file_type}", f"-targets={HOST},openmp-{target}"]
+    args = [f"-type={file_type}", f"-targets={HOST},openmp-{target}"]
     host = host_object if file_type == "o" else "f1"
-    assert bench.theirs(*words, f"-input={host}", "-input=f5", "-output=made").status == 0
+    assert bench.theirs(*args, f"-input={host}", "-input=f5", "-output=made").status == 0
     bench.write("made", bench.content("theirs", "made"))
-    unbundle = [*words, "-unbundle", "-input=made", "-output=u0", "-output=u1"]
+    unbundle = [*args, "-unbundle", "-input=made", "-output=u0", "-output=u1"]
     assert (bench.ours(*unbundle).status, bench.theirs(*unbundle).status) == (0, 0)
     assert bench.content("ours", "u1") == bench.content("theirs", "u1") is not None
 
@@ -346,10 +346,10 @@ def test_printed_commands(bench: Bench, host_object: str) -> None:
 
 
 def masked(text: str) -> list[str]:
-    words = text.split()
+    args = text.split()
     return [
         "TEMPORARY" if ".tmp" in word else word.rpartition("/")[2] if i == 0 else word
-        for i, word in enumerate(w.replace('"', "") for w in words)
+        for i, word in enumerate(w.replace('"', "") for w in args)
     ]
 
 

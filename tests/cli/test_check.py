@@ -30,12 +30,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_lines(here: Path, capsys: Capture) -> None:
     """A fault is a line; targets may be given together, separately, and with blanks."""
     assert main(["check", "lib", "--targets", "gfx906,gfx90a", "--same-kernels"]) == 1
-    said = capsys.readouterr()
-    assert said.out.splitlines() == [
+    output = capsys.readouterr()
+    assert output.out.splitlines() == [
         "lib/a.so: bundle 0: gfx906 has no kernel 'more', which another target has",
         "lib/b.so: no image for gfx90a; there are gfx906",
     ]
-    assert said.err == ""
+    assert output.err == ""
     assert main(["check", "lib", "--targets", "gfx906, gfx906", "--targets=gfx906"]) == 0
     assert capsys.readouterr() == ("", "")
     assert main(["check", "lib", "--max-size", "1G", "--no-spills"]) == 0

@@ -73,14 +73,14 @@ def test_flags_come_last(folder: Path) -> None:
 
 def test_equal_output_is_untouched(folder: Path) -> None:
     """OUT keeps its inode and time if its bytes are equal, and is replaced otherwise."""
-    words = [*GFX906, "--depfile", "k.d", "--stamp", "k.stamp", *FLAGS]
-    assert run(*words) == 0
+    args = [*GFX906, "--depfile", "k.d", "--stamp", "k.stamp", *FLAGS]
+    assert run(*args) == 0
     before, stamp = state("k.co"), state("k.stamp")
     Path("k.hip").write_text(KERNEL + "// a comment\n")
-    assert run(*words) == 0
+    assert run(*args) == 0
     assert state("k.co") == before
     assert state("k.stamp")[1] > stamp[1]
-    assert run(*words, "-UVALUE", "-DVALUE=2") == 0
+    assert run(*args, "-UVALUE", "-DVALUE=2") == 0
     assert state("k.co") != before
     assert names() == {"k.hip", "k.co", ".k.co.manifest", "k.d", "k.stamp"}
 
@@ -93,9 +93,9 @@ def test_depfile(folder: Path) -> None:
         "#ifdef __HIP_DEVICE_COMPILE__\n"
         '#include "device.h"\n#else\n#include "host.h"\n#endif\n' + KERNEL
     )
-    for words, header in ((GFX906, "device.h"), (HOST, "host.h")):
-        assert run(*words, "--depfile", "k.d", *FLAGS) == 0
-        assert Path("k.d").read_text().startswith(f"{words[3]}:")
+    for args, header in ((GFX906, "device.h"), (HOST, "host.h")):
+        assert run(*args, "--depfile", "k.d", *FLAGS) == 0
+        assert Path("k.d").read_text().startswith(f"{args[3]}:")
         source, own, *compiler = read_depfile(Path("k.d"))
         assert (source, own) == ("k.hip", header)
         assert all(Path(path).is_absolute() for path in compiler)
@@ -122,8 +122,8 @@ def odd_names(folder: Path) -> str:
     source = Path("a $b/k #1.hip")
     source.write_text("".join(f'#include "../{name}"\n' for name in ODD) + KERNEL)
     output = "o #1 $x.co"
-    words = ["compile", str(source), "-o", output, "--target-id", "gfx906", "--depfile", "k.d"]
-    assert run(*words, *FLAGS) == 0
+    args = ["compile", str(source), "-o", output, "--target-id", "gfx906", "--depfile", "k.d"]
+    assert run(*args, *FLAGS) == 0
     return output
 
 
@@ -172,14 +172,14 @@ def test_line_break_in_a_name(folder: Path, capfd: Capture) -> None:
     """A name that a depfile cannot hold is an error, and there is no output."""
     Path("a\nb.hip").write_text(KERNEL)
     before = names()
-    words = ["compile", "a\nb.hip", "-o", "k.co", "--target-id", "gfx906", "--depfile", "k.d"]
-    assert run(*words, *FLAGS) == 2
+    args = ["compile", "a\nb.hip", "-o", "k.co", "--target-id", "gfx906", "--depfile", "k.d"]
+    assert run(*args, *FLAGS) == 2
     assert "holds a line break" in capfd.readouterr().err
     assert names() == before
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "message"),
+    ("args", "status", "message"),
     [
         ([*GFX906, "--host"], 2, "argument --host: not allowed with argument --target-id"),
         ([*GFX906, "--emit-host-ir"], 2, "not allowed with"),
@@ -219,14 +219,14 @@ def test_line_break_in_a_name(folder: Path, capfd: Capture) -> None:
     ],
 )
 def test_wrong_usage(
-    folder: Path, capfd: Capture, words: list[str], status: int, message: str
+    folder: Path, capfd: Capture, args: list[str], status: int, message: str
 ) -> None:
     Path("k.txt").touch()
     before = names()
-    assert run(*words, *FLAGS) == status
-    said = capfd.readouterr()
-    assert said.out == ""
-    (line,) = said.err.splitlines()
+    assert run(*args, *FLAGS) == status
+    output = capfd.readouterr()
+    assert output.out == ""
+    (line,) = output.err.splitlines()
     assert line.startswith("offload-tool compile: error: ")
     assert message in line
     assert names() == before
@@ -261,18 +261,18 @@ def test_wrong_environment(
 
 def test_compiler_error(folder: Path, capfd: Capture) -> None:
     """The compiler's message and status are passed on; the old output is removed."""
-    words = [*GFX906, "--depfile", "k.d", "--stamp", "k.stamp", *FLAGS]
-    assert run(*words) == 0
+    args = [*GFX906, "--depfile", "k.d", "--stamp", "k.stamp", *FLAGS]
+    assert run(*args) == 0
     Path("k.hip").write_text(KERNEL + "this is not C++\n")
-    assert run(*words) == 1
-    said = capfd.readouterr().err
-    assert "k.hip:4:1: error:" in said
-    assert "offload-tool" not in said
+    assert run(*args) == 1
+    output = capfd.readouterr().err
+    assert "k.hip:4:1: error:" in output
+    assert "offload-tool" not in output
     assert names() == {"k.hip"}
 
 
 @pytest.mark.parametrize(
-    ("words", "text", "message"),
+    ("args", "text", "message"),
     [
         (GFX906, "exit 0", "reported success but wrote no such file"),
         (GFX906, 'exec "$real" "$@" --no-offload-arch=gfx906 --offload-arch=gfx908', "found 0x30"),
@@ -288,13 +288,13 @@ def test_wrong_result(
     folder: Path,
     stand_in: Callable[[str], None],
     capfd: Capture,
-    words: list[str],
+    args: list[str],
     text: str,
     message: str,
 ) -> None:
     """An output other than the requested code or host object is an error, and is removed."""
     stand_in(text)
-    assert run(*words, "--cuid", "13", *FLAGS) == 1
+    assert run(*args, "--cuid", "13", *FLAGS) == 1
     (line,) = capfd.readouterr().err.splitlines()
     assert message in line
     assert names() == {"k.hip"}
@@ -331,8 +331,8 @@ def test_rdc(folder: Path) -> None:
         "__attribute__((device)) int twice(int);\n" + KERNEL.replace("VALUE", "twice(VALUE)")
     )
     for name in ("k", "twice"):
-        words = ["compile", f"{name}.hip", "-o", f"{name}.bc", "--target-id", "gfx906", "--rdc"]
-        assert run(*words, *FLAGS) == 0
+        args = ["compile", f"{name}.hip", "-o", f"{name}.bc", "--target-id", "gfx906", "--rdc"]
+        assert run(*args, *FLAGS) == 0
         assert Path(f"{name}.bc").read_bytes()[:2] == b"BC"
     link = ["compile", "--link", "k.bc", "twice.bc", "-o", "all.co", "--target-id", "gfx906"]
     assert run(*link, *BARE) == 0
@@ -359,8 +359,8 @@ def test_openmp(folder: Path) -> None:
     assert read_depfile(Path("r.d"))[0] == "r.bc"
     assert run("compile", "r.c", "-o", "r.dev.o", "--target-id", CPU, *given) == 0
     assert read_depfile(Path("r.d"))[:2] == ["r.c", "r.bc"]
-    words = ["compile", "r.c", "-o", "r.gpu.bc", "--target-id", "gfx90a", *given, "--", "-nogpulib"]
-    assert run(*words) == 0
+    args = ["compile", "r.c", "-o", "r.gpu.bc", "--target-id", "gfx90a", *given, "--", "-nogpulib"]
+    assert run(*args) == 0
     assert Path("r.gpu.bc").read_bytes()[:2] == b"BC"
 
 
@@ -375,8 +375,8 @@ def test_openmp_by_the_name_for_cxx(
     monkeypatch.setenv("OFFLOAD_CLANG", str(link))
     Path("r.c").write_text(REGION.replace("int v = 0", "int class = 1, v = 0, *p = (void *)0"))
     assert run("compile", "r.c", "-o", "r.bc", "--emit-host-ir") == 0
-    words = ["compile", "r.c", "-o", "r.dev.o", "--target-id", CPU, "--host-ir", "r.bc"]
-    assert run(*words) == 0
+    args = ["compile", "r.c", "-o", "r.dev.o", "--target-id", CPU, "--host-ir", "r.bc"]
+    assert run(*args) == 0
 
 
 def test_openmp_entry_names(folder: Path, capfd: Capture) -> None:
@@ -385,8 +385,8 @@ def test_openmp_entry_names(folder: Path, capfd: Capture) -> None:
     assert run("compile", "r.c", "-o", "r.bc", "--emit-host-ir") == 0
     Path("copy.c").write_text(REGION)
     Path("copy.c").replace("r.c")
-    words = ["compile", "r.c", "-o", "r.o", "--target-id", CPU, "--host-ir", "r.bc"]
-    assert run(*words, "--depfile", "r.d") == 1
+    args = ["compile", "r.c", "-o", "r.o", "--target-id", CPU, "--host-ir", "r.bc"]
+    assert run(*args, "--depfile", "r.d") == 1
     (line,) = capfd.readouterr().err.splitlines()
     assert "the source was replaced between the two compiles" in line
     assert {"r.o", "r.d"}.isdisjoint(names())
@@ -405,12 +405,12 @@ def test_openmp_with_ccache(folder: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
     def compile_all(target_id: str, *flags: str) -> None:
         assert run("compile", "r.c", "-o", "r.bc", "--emit-host-ir") == 0
-        for words in (["-o", "r.o", "--host"], ["-o", "r.dev", "--target-id", target_id]):
-            assert run("compile", "r.c", *words, "--host-ir", "r.bc", "--", *flags) == 0
+        for args in (["-o", "r.o", "--host"], ["-o", "r.dev", "--target-id", target_id]):
+            assert run("compile", "r.c", *args, "--host-ir", "r.bc", "--", *flags) == 0
 
     def hits() -> int:
-        said = run_tool(str(ccache), "--print-stats")
-        counted = dict(line.split("\t") for line in said.splitlines())
+        output = run_tool(str(ccache), "--print-stats")
+        counted = dict(line.split("\t") for line in output.splitlines())
         return int(counted["direct_cache_hit"]) + int(counted["preprocessed_cache_hit"])
 
     compile_all(CPU)
@@ -471,22 +471,22 @@ def test_flags_that_mend(
     clang = shutil.which(find_toolchain().clang[0])
     monkeypatch.setenv("ROCM_PATH", str(write_rocm(tmp_path / "rocm", header=header)))
     monkeypatch.setenv("OFFLOAD_CLANG", str(clang))
-    words = [*GFX906, "--", "-nogpulib", "-DVALUE=1"]
+    args = [*GFX906, "--", "-nogpulib", "-DVALUE=1"]
     for _ in range(2):
-        assert run(*words, "-DMENDED") == 0
+        assert run(*args, "-DMENDED") == 0
         assert capfd.readouterr().err == ""
-    assert run(*words) == 0  # the source does not include it
-    assert "warning: clang " in (said := capfd.readouterr().err)
-    assert "lacking" in said
+    assert run(*args) == 0  # the source does not include it
+    assert "warning: clang " in (output := capfd.readouterr().err)
+    assert "lacking" in output
 
 
 def test_what_is_loaded(folder: Path) -> None:
     """A HIP pass with a cached compiler loads no module that only other commands need."""
-    words = [*GFX906, "--cuid", "13", "--depfile", "k.d", *FLAGS]
-    loaded_modules(words)  # fills the caches
-    assert "offload_tool.passes.verify_output" not in loaded_modules(words)  # nothing is compiled
+    args = [*GFX906, "--cuid", "13", "--depfile", "k.d", *FLAGS]
+    loaded_modules(args)  # fills the caches
+    assert "offload_tool.passes.verify_output" not in loaded_modules(args)  # nothing is compiled
     Path("k.co").unlink()
-    loaded = loaded_modules(words)
+    loaded = loaded_modules(args)
     assert "offload_tool.passes.verify_output" in loaded
     heavy = {"subprocess", "shutil", "tempfile", "pathlib", "hashlib", "zstandard"}
     heavy |= {"elftools", "rich", "SCons"}
@@ -510,11 +510,11 @@ def launcher(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], P
     return make
 
 
-@pytest.mark.parametrize("words", [GFX906, HOST])
-def test_launcher(launcher: Callable[[str], Path], words: list[str], compiler: Toolchain) -> None:
+@pytest.mark.parametrize("args", [GFX906, HOST])
+def test_launcher(launcher: Callable[[str], Path], args: list[str], compiler: Toolchain) -> None:
     """OFFLOAD_LAUNCHER's command runs each compile, and is in no depfile."""
     log = launcher('shift; exec "$@"')
-    assert run(*words, "--depfile", "k.d", *FLAGS) == 0
+    assert run(*args, "--depfile", "k.d", *FLAGS) == 0
     (line,) = log.read_text().splitlines()
     assert line.startswith(f"its option {shlex.join(compiler.clang)} ")
     assert not any("launcher" in name for name in read_depfile(Path("k.d")))
@@ -615,14 +615,14 @@ def test_error_in_the_source_on_a_cluster(cluster: Callable[[str], Path], capfd:
     cluster('"$@"; exit 254')
     Path("k.hip").write_text(KERNEL + "this is not C++\n")
     assert run(*GFX906, *FLAGS) == 1
-    said = capfd.readouterr().err
-    assert said.count("k.hip:4:1: error:") == 1
-    assert "offload" not in said
+    output = capfd.readouterr().err
+    assert output.count("k.hip:4:1: error:") == 1
+    assert "offload" not in output
     assert names() == {"k.hip"}
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         [*HOST, *FLAGS],
         [*GFX906, *FLAGS, "-save-temps=obj"],
@@ -632,12 +632,12 @@ def test_error_in_the_source_on_a_cluster(cluster: Callable[[str], Path], capfd:
     ],
     ids=["host", "temporaries", "cuda", "openmp"],
 )
-def test_what_stays_here(cluster: Callable[[str], Path], words: list[str]) -> None:
+def test_what_stays_here(cluster: Callable[[str], Path], args: list[str]) -> None:
     """Host passes, CUDA, OpenMP, and compiles with other outputs never reach sccache."""
     log = cluster("exit 254")
     Path("c.cu").write_text(CUDA)
     Path("r.c").write_text(REGION)
-    assert run(*words) == 0
+    assert run(*args) == 0
     assert not log.exists()
 
 

@@ -39,12 +39,12 @@ def compiles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., boo
     counting = script(folder.parent / "count", f'echo run >>"{log}"\nexec "$@"')
     monkeypatch.setenv("OFFLOAD_LAUNCHER", counting)
 
-    def call(*words: str) -> bool:
+    def call(*args: str) -> bool:
         log.unlink(missing_ok=True)
         for memoized in (select._find, driver.output_of, driver.query_front_end):
             memoized.cache_clear()  # as in a new process
         time.sleep(SETTLED)
-        assert run(*words) == 0
+        assert run(*args) == 0
         return log.exists()
 
     for name in ("first", "second"):
@@ -95,21 +95,21 @@ def test_compiled_again(
     compiles: Callable[..., bool], monkeypatch: pytest.MonkeyPatch, change: Change
 ) -> None:
     """What the command names is known, in whatever way: `test_pass_run` has the other changes."""
-    words = [*WORDS, *FOLDERS, *change.flags]
+    args = [*WORDS, *FOLDERS, *change.flags]
     for name, content in change.before.items():
         Path(name).write_bytes(content)
-    assert compiles(*words)
-    assert not compiles(*words)
+    assert compiles(*args)
+    assert not compiles(*args)
     for name, content in change.files.items():
         Path(name).write_bytes(content)
     for name, value in change.environment.items():
         monkeypatch.setenv(name, value)
-    assert compiles(*words)
-    assert not compiles(*words)
+    assert compiles(*args)
+    assert not compiles(*args)
     made = Path("k.co").read_bytes()
     for name in ("k.co", ".k.co.manifest"):
         Path(name).unlink()
-    assert compiles(*words)
+    assert compiles(*args)
     assert Path("k.co").read_bytes() == made
 
 
@@ -172,13 +172,13 @@ def test_moved_folder(
     for name, value in variables.items():
         monkeypatch.setenv(name, value.format(compiler.clang[0]))
     Path("words").write_text("-g")
-    words = [*WORDS, *FOLDERS, flag]
-    assert compiles(*words)
-    assert not compiles(*words)
+    args = [*WORDS, *FOLDERS, flag]
+    assert compiles(*args)
+    assert not compiles(*args)
     moved = folder.rename(folder.parent / "moved")
     monkeypatch.chdir(moved)
-    assert compiles(*words) == told
-    assert not compiles(*words)
+    assert compiles(*args) == told
+    assert not compiles(*args)
     assert str(folder).encode() not in Path("k.co").read_bytes()
 
 
@@ -221,16 +221,16 @@ def test_newer_gcc(
             file.write_text(held)
 
     gcc(11, ONE)
-    words = [*WORDS, *FLAGS, f"--gcc-toolchain={folder.parent}/gcc"]
+    args = [*WORDS, *FLAGS, f"--gcc-toolchain={folder.parent}/gcc"]
     head = "#include <g.h>\n" if is_read else ONE
     Path("k.hip").write_text(head + KERNEL.replace("VALUE", "HERE"))
-    assert compiles(*words)
+    assert compiles(*args)
     before = Path("k.co").read_bytes()
-    assert not compiles(*words)
+    assert not compiles(*args)
     gcc(12, TWO)
-    assert compiles(*words) == is_read
+    assert compiles(*args) == is_read
     assert (Path("k.co").read_bytes() != before) == is_read
-    assert not compiles(*words)
+    assert not compiles(*args)
 
 
 def test_device_link(folder: Path) -> None:
@@ -239,8 +239,8 @@ def test_device_link(folder: Path) -> None:
         Path(f"{name}.hip").write_text(
             f"__attribute__((global)) void {name}(int* p) {{ *p = VALUE; }}\n"
         )
-        words = ["compile", f"{name}.hip", "-o", f"{name}.bc", "--target-id", "gfx906", "--rdc"]
-        assert run(*words, *FLAGS) == 0
+        args = ["compile", f"{name}.hip", "-o", f"{name}.bc", "--target-id", "gfx906", "--rdc"]
+        assert run(*args, *FLAGS) == 0
     link = ["compile", "--link", "k.bc", "twice.bc", "-o", "all.co", "--target-id", "gfx906"]
     link += ["--depfile", "all.d", "--stamp", "all.stamp", *BARE]
     assert run(*link) == 0
@@ -254,7 +254,7 @@ def test_device_link(folder: Path) -> None:
     Path("all.co").write_bytes(made[: len(made) // 2])
     assert run(*link) == 0
     assert Path("all.co").read_bytes() == made
-    assert run(*words[:-3], "--target-id", "gfx906", "--rdc", *FLAGS, "-UVALUE", "-DVALUE=2") == 0
+    assert run(*args[:-3], "--target-id", "gfx906", "--rdc", *FLAGS, "-UVALUE", "-DVALUE=2") == 0
     assert run(*link) == 0
     assert Path("all.co").read_bytes() != made
 
@@ -268,8 +268,8 @@ def test_openmp(compiles: Callable[..., bool]) -> None:
         ["compile", "r.c", "-o", "r.dev.o", "--target-id", CPU, "--host-ir", "r.bc"],
     ]
     for _ in range(2):
-        assert all(compiles(*words) for words in (ir, *others))
-        assert not any(compiles(*words) for words in (ir, *others))
+        assert all(compiles(*args) for args in (ir, *others))
+        assert not any(compiles(*args) for args in (ir, *others))
         Path("copy.c").write_text(REGION)
         Path("copy.c").replace("r.c")
 
@@ -277,10 +277,10 @@ def test_openmp(compiles: Callable[..., bool]) -> None:
 # Stopped and killed.
 
 
-def begin(*words: str, launcher: str = "") -> subprocess.Popen[bytes]:
+def begin(*args: str, launcher: str = "") -> subprocess.Popen[bytes]:
     environment = {**os.environ, "OFFLOAD_LAUNCHER": launcher}
     return subprocess.Popen(
-        [sys.executable, "-m", "offload_tool", *words],
+        [sys.executable, "-m", "offload_tool", *args],
         env=environment,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -360,16 +360,16 @@ def test_library_of_the_compiler(
     """After its library is replaced, or found in an earlier folder, the compiler runs again."""
     real = llvm("clang")
     monkeypatch.setenv("OFFLOAD_CLANG", str(clang_in_parts(tmp_path / "llvm", real, 1)))
-    words = [*WORDS, *FLAGS]
+    args = [*WORDS, *FLAGS]
     Path("k.hip").write_text(KERNEL.replace("VALUE", "HERE"))
-    assert compiles(*words)
-    assert not compiles(*words)
+    assert compiles(*args)
+    assert not compiles(*args)
     for folder in ("lib", "first"):
         before = state("k.co")
         write_library(tmp_path / "llvm" / folder, real, 2 if folder == "lib" else 3)
-        assert compiles(*words)
+        assert compiles(*args)
         assert state("k.co") != before
-        assert not compiles(*words)
+        assert not compiles(*args)
 
 
 @pytest.mark.llvm
@@ -381,12 +381,12 @@ def test_device_library_that_was_missing(
     monkeypatch.delenv("OFFLOAD_LAUNCHER")
     libraries = write_device_libraries(tmp_path / "bitcode", llvm("clang"))
     others = [flag for flag in FOLDERS if flag != "-nogpulib"]
-    words = [*WORDS, *others, f"--rocm-device-lib-path={libraries}"]
+    args = [*WORDS, *others, f"--rocm-device-lib-path={libraries}"]
     (libraries / "ocml.bc").rename(tmp_path / "ocml.bc")
     with pytest.raises(AssertionError):
-        compiles(*words)
+        compiles(*args)
     (tmp_path / "ocml.bc").rename(libraries / "ocml.bc")
-    compiles(*words)
+    compiles(*args)
     assert str(libraries / "ocml.bc") in Path(".k.co.manifest").read_text()
 
 
@@ -405,9 +405,9 @@ def test_linker_that_appears(
     if is_there:
         tools.mkdir()
     monkeypatch.setenv("COMPILER_PATH", f"{tmp_path}/none:{tools}")
-    words = [*WORDS, *FOLDERS]
-    assert compiles(*words)
-    assert not compiles(*words)
+    args = [*WORDS, *FOLDERS]
+    assert compiles(*args)
+    assert not compiles(*args)
     tools.mkdir(exist_ok=True)
     script(tools / "lld", f'exec {Path(llvm("clang")).resolve().parent}/lld "$@"')
-    assert compiles(*words)
+    assert compiles(*args)

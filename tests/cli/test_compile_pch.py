@@ -89,18 +89,18 @@ def project(folder: Path) -> Path:
 
 
 def emit(side: str, *flags: str, source: str = "k.hip") -> int:
-    words = ["compile", source, "-o", f"{side}.pch", *SIDES[side], "--emit-pch"]
+    args = ["compile", source, "-o", f"{side}.pch", *SIDES[side], "--emit-pch"]
     time.sleep(SETTLED)  # a header written in the clock step of the start counts as changed
-    return run(*words, *(flags or FLAGS))
+    return run(*args, *(flags or FLAGS))
 
 
 def compiled(side: str, *flags: str, source: str = "k.hip", use: str = "") -> dict[str, Any]:
     """Compile again; return the output, the depfile, and the manifest without times."""
-    words = ["compile", source, "-o", "out", *SIDES[side], "--depfile", "out.d"]
+    args = ["compile", source, "-o", "out", *SIDES[side], "--depfile", "out.d"]
     for name in ("out", "out.d", ".out.manifest"):
         Path(name).unlink(missing_ok=True)
     time.sleep(SETTLED)
-    assert run(*words, *(["--pch", use] if use else []), *(flags or FLAGS)) == 0
+    assert run(*args, *(["--pch", use] if use else []), *(flags or FLAGS)) == 0
     record = json.loads(Path(".out.manifest").read_text().partition("\n")[0])
     inputs = [*record["inputs"]]  # in order
     record.pop("bitcode")  # contains the time taken
@@ -114,11 +114,11 @@ def assert_same(
     """Compare with the compile without; `why` is the message if the PCH is not used."""
     capfd.readouterr()
     expected = compiled(side, *flags, source=source)
-    said = capfd.readouterr().err
+    output = capfd.readouterr().err
     found = compiled(side, *flags, source=source, use=f"{side}.pch")
     assert found == expected
     reason = f"offload-tool compile: '{source}': '{side}.pch' is not used: {why}\n" if why else ""
-    assert capfd.readouterr().err == reason + said
+    assert capfd.readouterr().err == reason + output
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -134,8 +134,8 @@ def test_same_with_and_without(
     used: list[str] = []
     run_with = pch.UsablePch.run
 
-    def counted(*words: Any) -> str:
-        used.append(run_with(*words))
+    def counted(*args: Any) -> str:
+        used.append(run_with(*args))
         return used[-1]
 
     monkeypatch.setattr(pch.UsablePch, "run", counted)
@@ -179,9 +179,9 @@ def test_header_that_changes_while_it_compiles(
     run_with = pch.UsablePch.run
     used: list[str] = []
 
-    def edit_first(*words: Any) -> str:
+    def edit_first(*args: Any) -> str:
         Path("second/header.h").write_text(HEADER.replace("return v + v", "return v - v"))
-        used.append(run_with(*words))
+        used.append(run_with(*args))
         return used[-1]
 
     monkeypatch.setattr(pch.UsablePch, "run", edit_first)
@@ -273,8 +273,10 @@ def test_what_headers_emit(text: str, name: str, project: Path, capfd: Capture) 
     for side in SIDES:
         why = f"its headers define '{name}' in each source" if side == "host" else ""
         assert emit(side) == 0
-        said = f"offload-tool compile: '{side}.pch': no precompiled header: {why}\n" if why else ""
-        assert capfd.readouterr().err == said
+        message = (
+            f"offload-tool compile: '{side}.pch': no precompiled header: {why}\n" if why else ""
+        )
+        assert capfd.readouterr().err == message
         assert_same(capfd, side, why=why)
 
 
@@ -287,8 +289,8 @@ def test_errors(project: Path, capfd: Capture) -> None:
     Path("plain.hip").write_text("int x;\n")
     assert emit("device", source="plain.hip") == 2
     assert "expected lines '#include <...>'" in capfd.readouterr().err
-    words = ["compile", "k.hip", "-o", "x", *SIDES["device"], "--emit-pch", "--pch", "x", *FLAGS]
-    assert run(*words) == 2
+    args = ["compile", "k.hip", "-o", "x", *SIDES["device"], "--emit-pch", "--pch", "x", *FLAGS]
+    assert run(*args) == 2
 
 
 def test_current_pch_is_not_made_again(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,8 +305,8 @@ def test_current_pch_is_not_made_again(project: Path, monkeypatch: pytest.Monkey
 
 
 def test_depfile_of_pch(project: Path) -> None:
-    words = ["compile", "k.hip", "-o", "device.pch", *SIDES["device"], "--emit-pch"]
-    assert run(*words, "--depfile", "device.d", *FLAGS) == 0
+    args = ["compile", "k.hip", "-o", "device.pch", *SIDES["device"], "--emit-pch"]
+    assert run(*args, "--depfile", "device.d", *FLAGS) == 0
     text = Path("device.d").read_text()
     assert text.startswith("device.pch:")
     assert all(f" {name} \\\n" in text for name in ("k.hip", "second/header.h", "second/launch.h"))
@@ -336,8 +338,8 @@ def rebuilt(capfd: Capture, side: str, header: str, why: str, *flags: str) -> No
     Path("second/header.h").write_text(f"{HEADER}{header}\n")
     capfd.readouterr()
     assert emit(side, *flags) == 0
-    said = capfd.readouterr().err
-    assert said.endswith(f"no precompiled header: {why}\n" if why else ""), said
+    output = capfd.readouterr().err
+    assert output.endswith(f"no precompiled header: {why}\n" if why else ""), output
     assert_same(capfd, side, *flags, why=why)
 
 

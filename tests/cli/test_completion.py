@@ -23,9 +23,9 @@ printf '%s\\n' "${COMPREPLY[@]}"
 def script(shell: str, folder: Path) -> Path:
     """Write a shell's script by the command in the documentation."""
     (line,) = re.findall(r"^shtab .*", (ROOT / "docs/commands.md").read_text(), re.MULTILINE)
-    words = line.replace("bash", shell).split()
-    assert words[-2:] == [">", "offload-tool.completion"]
-    command = [sys.executable, "-m", *words[:-2]]
+    args = line.replace("bash", shell).split()
+    assert args[-2:] == [">", "offload-tool.completion"]
+    command = [sys.executable, "-m", *args[:-2]]
     (folder / "script").write_bytes(subprocess.run(command, capture_output=True, check=True).stdout)
     return folder / "script"
 

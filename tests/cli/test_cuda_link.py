@@ -113,7 +113,7 @@ def test_no_assembler(sources: Path, monkeypatch: pytest.MonkeyPatch, capfd: Cap
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         (["a.cubin", "--cuid", "1"], "linked cubins are registered by name"),
         (["a.cubin", "one.cu", "--host-object", "one.o"], "expected a bundle, a CUDA fat binary"),
@@ -131,7 +131,7 @@ def test_no_assembler(sources: Path, monkeypatch: pytest.MonkeyPatch, capfd: Cap
 def test_embed_refuses(
     sources: Path,
     compiler: Toolchain,
-    words: list[str],
+    args: list[str],
     message: str,
     capfd: Capture,
 ) -> None:
@@ -145,6 +145,6 @@ def test_embed_refuses(
     cubin = Path("a.cubin").read_bytes()
     Path("a.o").write_bytes(cubin[:16] + b"\1\0" + cubin[18:])
     Path("k.fatbin").write_bytes(bytes.fromhex("50ed55ba01001000") + bytes(8))
-    assert main(["embed", *words, "-o", "out.o"]) in (1, 2)
+    assert main(["embed", *args, "-o", "out.o"]) in (1, 2)
     assert message in capfd.readouterr().err
     assert not Path("out.o").exists()

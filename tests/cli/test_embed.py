@@ -118,12 +118,12 @@ def test_host_object_without_kernels() -> None:
 
 def test_equal_output_is_untouched() -> None:
     """OUT keeps its inode and time if its bytes are equal, and is replaced otherwise."""
-    words = ["embed", "k.hipfb", "-o", "a.o", "--cuid"]
-    assert run(*words, "13") == 0
+    args = ["embed", "k.hipfb", "-o", "a.o", "--cuid"]
+    assert run(*args, "13") == 0
     os.utime("a.o", (1, 1))
-    assert run(*words, "13") == 0
+    assert run(*args, "13") == 0
     assert Path("a.o").stat().st_mtime == 1
-    assert run(*words, "14") == 0
+    assert run(*args, "14") == 0
     assert Path("a.o").stat().st_mtime > 1
 
 
@@ -146,10 +146,10 @@ def test_compressed_bundle() -> None:
 
 
 def test_host_triple() -> None:
-    words = ["embed", "k.hipfb", "-o", "a.o", "--cuid", "13", "--host-triple"]
+    args = ["embed", "k.hipfb", "-o", "a.o", "--cuid", "13", "--host-triple"]
     machines = {"x86_64-unknown-linux-gnu": 62, "aarch64-unknown-linux-gnu": 183}
     for triple, machine in machines.items():
-        assert run(*words, triple) == 0
+        assert run(*args, triple) == 0
         assert Path("a.o").read_bytes()[18] == machine
 
 
@@ -186,7 +186,7 @@ def test_offload_binary() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "message"),
+    ("args", "status", "message"),
     [
         (["k.hipfb", "-o", "a.o"], 2, "--cuid --host-object is required"),
         (["k.hipfb", "-o", "a.o", "--cuid", "1", "--host-object", "x"], 2, "not allowed with"),
@@ -201,15 +201,15 @@ def test_offload_binary() -> None:
         (["k.hipfb", "-o", "a.o", "--cuid", "1", "--host-triple", "mars-linux"], 1, "mars"),
     ],
 )
-def test_wrong_usage(capfd: Capture, words: list[str], status: int, message: str) -> None:
+def test_wrong_usage(capfd: Capture, args: list[str], status: int, message: str) -> None:
     """The last line reports the error, and nothing is written."""
     Path("c.ptx").write_text(".version 7.0\n.target sm_80\n.address_size 64\n")
     write_cuda_fatbin([("sm_80", "c.ptx")], "c.fatbin")
     before = names()
-    assert run("embed", *words) == status
-    said = capfd.readouterr()
-    assert said.out == ""
-    lines = said.err.splitlines()
+    assert run("embed", *args) == status
+    output = capfd.readouterr()
+    assert output.out == ""
+    lines = output.err.splitlines()
     assert message in lines[-1]
     assert status == 2 or len(lines) == 1
     assert names() == before

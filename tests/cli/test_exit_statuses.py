@@ -98,22 +98,22 @@ def test_every_row_is_run() -> None:
     assert sorted(table) == sorted({*CASES})
 
 
-@pytest.mark.parametrize(("command", "status", "words", "out", "err"), ROWS)
+@pytest.mark.parametrize(("command", "status", "args", "out", "err"), ROWS)
 def test_status(
-    here: Path, capfd: Capture, command: str, status: str, words: str, out: str, err: str
+    here: Path, capfd: Capture, command: str, status: str, args: str, out: str, err: str
 ) -> None:
     """Each command has the status of its row; broken files among others are reported."""
-    assert run(*words.split()) == int(status)
-    said = capfd.readouterr()
-    assert re.search(out, said.out)
-    assert re.search(err, said.err)
-    if "out" in words:
+    assert run(*args.split()) == int(status)
+    output = capfd.readouterr()
+    assert re.search(out, output.out)
+    assert re.search(err, output.err)
+    if "out" in args:
         assert [path.read_bytes() for path in Path("out").iterdir()] == [b"code"]
-    if "page" in words:
+    if "page" in args:
         assert "mixed/broken" in Path("page.html").read_text()
 
 
-@pytest.mark.parametrize(("command", "status", "text", "target", "expected", "said"), COMPILES)
+@pytest.mark.parametrize(("command", "status", "text", "target", "expected", "message"), COMPILES)
 def test_compile(
     folder: Path,
     stand_in: Callable[[str], None],
@@ -123,12 +123,12 @@ def test_compile(
     text: str,
     target: str,
     expected: int,
-    said: str,
+    message: str,
 ) -> None:
     """An error of the compiler, a wrong result, and two target IDs for one output."""
     stand_in(text)
     assert run(*GFX906[:-1], target, "--depfile", "k.d", *FLAGS) == expected
-    assert capfd.readouterr().err.endswith(said)
+    assert capfd.readouterr().err.endswith(message)
     assert names() == {"k.hip"}
 
 
@@ -149,7 +149,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_every_command_is_here() -> None:
     (commands,) = (action for action in whole_parser()._actions if action.choices)
-    known = {words.split()[0] for words in (*COMMANDS, *DROP_INS)}
+    known = {args.split()[0] for args in (*COMMANDS, *DROP_INS)}
     assert known | {"doctor"} == set(commands.choices or ())
     assert set(ERRORS) == {*COMMANDS, *DROP_INS} - {"dist"}
 
@@ -168,9 +168,9 @@ def test_help(command: str, capfd: Capture) -> None:
 def test_error(command: str, here: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert run(*command.split(), *ERRORS[command]) == 1
-    said = capfd.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
+    output = capfd.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1
     assert not Path("out").exists()
 
 
@@ -186,15 +186,15 @@ def test_closed_pipe(here: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    for words in (["list", "good"], ["list", "--help"]):
+    for args in (["list", "good"], ["list", "--help"]):
         done = subprocess.run(
-            [sys.executable, "-m", "offload_tool", *words],
+            [sys.executable, "-m", "offload_tool", *args],
             stdout=writer,
             stderr=subprocess.PIPE,
             env=buffered,
             check=False,
         )
-        assert (done.returncode, done.stderr) == (1, b""), words
+        assert (done.returncode, done.stderr) == (1, b""), args
     os.close(writer)
 
 

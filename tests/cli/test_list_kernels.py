@@ -85,8 +85,8 @@ def test_schema(bundle: Path, capsys: Capture) -> None:
     for key in LOCATION_KEYS:
         assert rows["properties"][key] == images["properties"][key]
     cubin = HERE / "seeds" / "sm_90a.cubin"
-    for words in ([bundle], [cubin], [bundle, cubin, "--demangle"]):
-        assert main(["list", "--kernels", "--json", *map(str, words)]) == 0
+    for args in ([bundle], [cubin], [bundle, cubin, "--demangle"]):
+        assert main(["list", "--kernels", "--json", *map(str, args)]) == 0
         kernels = json.loads(capsys.readouterr().out)
         assert kernels
         assert [error.message for error in judge.iter_errors(kernels)] == []
@@ -108,9 +108,9 @@ def test_broken(tmp_path: Path, bundle: Path, capsys: Capture, extra: list[str])
     """Broken metadata is one line and status 1; the kernels of all other images are listed."""
     broken = make_bundle(tmp_path / "x", {"gfx908": code_object(b"?"), "gfx90a": b"BC\xc0\xde"})
     assert main(["list", "--kernels", *extra, str(broken), str(bundle)]) == 1
-    said = capsys.readouterr()
-    assert "_Z1kPi" in said.out
-    note, error = said.err.splitlines()
+    output = capsys.readouterr()
+    assert "_Z1kPi" in output.out
+    note, error = output.err.splitlines()
     assert note.startswith(
         f"offload-tool: note: '{broken}, hipv4-amdgcn-amd-amdhsa--gfx90a': is LLVM"
     )

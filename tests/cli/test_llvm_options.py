@@ -337,8 +337,8 @@ def test_help_as_llvm_gives_it(line: str, llvm: Tool, tmp_path: Path, capfd: Cap
     tool = llvm("clang-offload-bundler")
     done = run(tool, shlex.split(line), tmp_path)
     status = run_bundler(tool, shlex.split(line), {})
-    said = capfd.readouterr()
-    assert Done(status, said.out, said.err) == done
+    output = capfd.readouterr()
+    assert Done(status, output.out, output.err) == done
     assert status == 0
 
 
@@ -422,12 +422,12 @@ def test_suggestions(name: str, llvm: Tool, tmp_path: Path) -> None:
     known += ["help", "help-hidden", "help-list", "help-list-hidden", "version"]
     known += ["print-options", "print-all-options"]
     generator = random.Random(22)
-    words = [f"--{misspelled(known, generator)}" for _ in range(1500)]
+    args = [f"--{misspelled(known, generator)}" for _ in range(1500)]
     exact = {f"--{option}" for option in (*known, "")}
-    words = [word for word in words if word.split("=")[0] not in exact]
-    assert len(words) > 1200
-    done = run(tool, words, tmp_path)
-    assert refusal(tool, words, command_line) == done.stderr
+    args = [word for word in args if word.split("=")[0] not in exact]
+    assert len(args) > 1200
+    done = run(tool, args, tmp_path)
+    assert refusal(tool, args, command_line) == done.stderr
 
 
 FRAGMENTS = [

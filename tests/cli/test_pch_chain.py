@@ -299,25 +299,25 @@ def _outcomes(rng: random.Random, capfd: Capture) -> Counter[str]:
     """Compile two sources of a random project with the PCH of a third, and without."""
     files, flags = random_project(rng)
     write(files)
-    words = ["--", *FLAGS, "-w", *flags]
+    args = ["--", *FLAGS, "-w", *flags]
     found: Counter[str] = Counter()
     time.sleep(SETTLED)
     try:
-        status = emit("host", *words, source="maker.hip")
+        status = emit("host", *args, source="maker.hip")
     except SystemExit:
         status = 2
     if status:
         return Counter(["no PCH"])
     for source in ("k0.hip", "k1.hip", "maker.hip"):
         try:
-            plain = compiled("host", *words, source=source)
+            plain = compiled("host", *args, source=source)
         except AssertionError:  # its headers include each other endlessly
             found["broken"] += 1
             continue
         capfd.readouterr()
-        with_it = compiled("host", *words, source=source, use="host.pch")
-        said = capfd.readouterr().err
-        reason = re.sub(r"'[^']*'", "", said.partition("' is not used: ")[2]).strip()
+        with_it = compiled("host", *args, source=source, use="host.pch")
+        output = capfd.readouterr().err
+        reason = re.sub(r"'[^']*'", "", output.partition("' is not used: ")[2]).strip()
         found["different" if with_it != plain else reason or "same"] += 1
     return found
 

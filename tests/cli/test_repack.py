@@ -40,8 +40,8 @@ def test_entries_stay(folder: Path, llvm: Tool, source: str, options: list[str])
     """In every form, the entries keep their IDs, order and bytes."""
     assert main(["repack", source, "-o", "out", *options]) == 0
     assert list_entry_ids("out", file_type="bc") == list(IDS)
-    words = ["-type=bc", "-unbundle", "-input=out", f"-targets={','.join(IDS[:2])}"]
-    run_tool(llvm("clang-offload-bundler"), *words, "-output=u0", "-output=u1")
+    args = ["-type=bc", "-unbundle", "-input=out", f"-targets={','.join(IDS[:2])}"]
+    run_tool(llvm("clang-offload-bundler"), *args, "-output=u0", "-output=u1")
     for number in range(2):
         assert (folder / f"u{number}").read_bytes() == (folder / f"in{number}").read_bytes()
     data = (folder / "out").read_bytes()
@@ -64,12 +64,12 @@ def test_in_place_and_untouched(folder: Path) -> None:
 def test_mistakes(folder: Path, capsys: Capture) -> None:
     """Files without a bundle, or with several, and meaningless options are rejected."""
     (folder / "two").write_bytes((folder / "plain").read_bytes() * 2)
-    for words, message in (
+    for args, message in (
         (["in1"], "'in1': expected a bundle of the binary layout"),
         (["two"], "'two': 2 bundles"),
         (["plain", "--level=3"], "give --compress, too"),
         (["plain", "--align=0"], "alignment"),
     ):
-        assert main(["repack", *words, "-o", "out"]) == 1
+        assert main(["repack", *args, "-o", "out"]) == 1
         assert message in capsys.readouterr().err
         assert not (folder / "out").exists()

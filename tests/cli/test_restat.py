@@ -24,11 +24,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def is_kept(output: str, *words: str) -> bool:
+def is_kept(output: str, *args: str) -> bool:
     """Run a command, which must succeed; return whether it left `output` untouched."""
     os.utime(output, (1, 1))
     before = Path(output).stat().st_ino
-    assert run(*words) == 0
+    assert run(*args) == 0
     after = Path(output).stat()
     kept = after.st_mtime == 1
     assert kept == (after.st_ino == before)
@@ -46,31 +46,31 @@ COMMANDS = {
 @pytest.mark.parametrize("command", COMMANDS)
 def test_outputs_stay(command: str) -> None:
     """With --restat, a file with the same bytes keeps its inode and time; others do not."""
-    words = COMMANDS[command]
-    assert run(command, "--restat", *words) == 0
-    assert is_kept("out", command, "--restat", *words)
+    args = COMMANDS[command]
+    assert run(command, "--restat", *args) == 0
+    assert is_kept("out", command, "--restat", *args)
     Path("a").write_text("another content")
-    assert not is_kept("out", command, "--restat", *words)
+    assert not is_kept("out", command, "--restat", *args)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_without_it_outputs_are_written(command: str) -> None:
     """Without --restat, the drop-ins and `archive` write their outputs as LLVM's tools do."""
-    words = COMMANDS[command]
-    assert run(command, *words) == 0
-    assert not is_kept("out", command, *words)
+    args = COMMANDS[command]
+    assert run(command, *args) == 0
+    assert not is_kept("out", command, *args)
 
 
 @pytest.mark.llvm
 def test_wrapper(llvm: Tool) -> None:
     """The same holds for modules that register device images."""
     pytest.importorskip("llvmlite")
-    words = ["-o", "out.bc", "--kind=openmp", "--triple=x86_64-unknown-linux-gnu", "a"]
-    assert run("wrapper", "--restat", *words) == 0
-    assert is_kept("out.bc", "wrapper", "--restat", *words)
-    assert not is_kept("out.bc", "wrapper", *words)
+    args = ["-o", "out.bc", "--kind=openmp", "--triple=x86_64-unknown-linux-gnu", "a"]
+    assert run("wrapper", "--restat", *args) == 0
+    assert is_kept("out.bc", "wrapper", "--restat", *args)
+    assert not is_kept("out.bc", "wrapper", *args)
     Path("a").write_text("another content")
-    assert not is_kept("out.bc", "wrapper", "--restat", *words)
+    assert not is_kept("out.bc", "wrapper", "--restat", *args)
     run_tool(llvm("llvm-dis"), "out.bc", "-o", os.devnull)
 
 
@@ -100,8 +100,8 @@ def test_errors_leave_the_output(capfd: Capture) -> None:
     """A failed run with --restat leaves the old output unchanged."""
     Path("out").write_text("old")
     os.utime("out", (1, 1))
-    words = ["-type=o", f"-targets={HOST},{GFX906}", "-input=b", "-input=none", "-output=out"]
-    assert run("bundler", "--restat", *words) == 1
+    args = ["-type=o", f"-targets={HOST},{GFX906}", "-input=b", "-input=none", "-output=out"]
+    assert run("bundler", "--restat", *args) == 1
     assert "'none'" in capfd.readouterr().err
     assert run("archive", "--restat", "-o", "out", "none") == 1
     assert Path("out").stat().st_mtime == 1
@@ -117,7 +117,7 @@ def test_archive_is_that_of_llvm_ar(llvm: Tool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "message"),
+    ("args", "status", "message"),
     [
         (["-o", "out"], 2, "required: NAME"),
         (["a"], 2, "required: -o"),
@@ -127,9 +127,7 @@ def test_archive_is_that_of_llvm_ar(llvm: Tool) -> None:
         (["-o", "out", "."], 1, "'.'"),
     ],
 )
-def test_wrong_usage_of_archive(
-    capfd: Capture, words: list[str], status: int, message: str
-) -> None:
-    assert run("archive", *words) == status
+def test_wrong_usage_of_archive(capfd: Capture, args: list[str], status: int, message: str) -> None:
+    assert run("archive", *args) == status
     assert message in capfd.readouterr().err.splitlines()[-1]
     assert not Path("out").exists()

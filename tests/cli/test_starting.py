@@ -28,9 +28,9 @@ def test_bundler(tmp_path: Path) -> None:
     for name in ("host", "device"):
         (tmp_path / name).write_bytes(b"content")
     targets = "host-x86_64-unknown-linux-gnu,hip-amdgcn-amd-amdhsa--gfx906"
-    words = ["bundler", "-type=o", f"-targets={targets}", f"-output={tmp_path / 'bundle'}"]
-    words += [f"-input={tmp_path / 'host'}", f"-input={tmp_path / 'device'}"]
-    loaded = loaded_modules(words)
+    args = ["bundler", "-type=o", f"-targets={targets}", f"-output={tmp_path / 'bundle'}"]
+    args += [f"-input={tmp_path / 'host'}", f"-input={tmp_path / 'device'}"]
+    loaded = loaded_modules(args)
     assert loaded & SLOW == set()
 
 

@@ -213,14 +213,14 @@ REFUSED_OLDER = [
 
 @pytest.mark.llvm
 @pytest.mark.parametrize(
-    ("fixture", "words"),
-    [*(("bench", words) for words in REFUSED), *(("older", words) for words in REFUSED_OLDER)],
+    ("fixture", "args"),
+    [*(("bench", args) for args in REFUSED), *(("older", args) for args in REFUSED_OLDER)],
 )
-def test_refusals(request: pytest.FixtureRequest, fixture: str, words: str) -> None:
+def test_refusals(request: pytest.FixtureRequest, fixture: str, args: str) -> None:
     """A wrong command line, or missing input, leads to LLVM's message and status, no output."""
     bench: WrapperBench = request.getfixturevalue(fixture)
     bench.write("image", b"x")
-    assert bench.assert_same(words.split()).status == 1
+    assert bench.assert_same(args.split()).status == 1
     assert bench.content("ours", "x") is None
 
 
@@ -241,7 +241,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         ("--kind=openmp image", "no output file; give one with -o FILE"),
         ("--kind=openmp image -o none/x", "'none/x': No such file or directory"),
@@ -249,8 +249,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("--kind=openmp missing", "'missing': No such file or directory"),
     ],
 )
-def test_messages_about_outputs(folder: Path, capsys: Capture, words: str, message: str) -> None:
-    assert run_wrapper("bin/tool", words.split(), {}) == 1
+def test_messages_about_outputs(folder: Path, capsys: Capture, args: str, message: str) -> None:
+    assert run_wrapper("bin/tool", args.split(), {}) == 1
     assert capsys.readouterr().err == f"bin/tool: error: {message}\n"
 
 
@@ -289,16 +289,16 @@ def test_bitcode_as_llvms(folder: Path, llvm: Tool, name: str) -> None:
 
 def test_wrong_offload_arch(folder: Path, capfd: Capture) -> None:
     """Target IDs are canonical in the module; an invalid one is rejected by name."""
-    words = ["-target", "x86_64-linux-gnu", "image", "-o", "x.o", "--offload-arch"]
+    args = ["-target", "x86_64-linux-gnu", "image", "-o", "x.o", "--offload-arch"]
     for given, canonical in (
         ("gfx906:xnack+:sramecc-", "gfx906:sramecc-:xnack+"),
         ("fiji", "gfx803"),
     ):
-        assert run_wrapper("tool", [*words, given], {}) == 0
+        assert run_wrapper("tool", [*args, given], {}) == 0
         assert f"{canonical}\0".encode() in (folder / "x.o").read_bytes()
     (folder / "x.o").unlink()
     for wrong in ("banana", "gfx906:foo+", ""):
-        assert run_wrapper("tool", [*words, wrong], {}) == 1
+        assert run_wrapper("tool", [*args, wrong], {}) == 1
         assert f"invalid target ID '{wrong}'" in capfd.readouterr().err
         assert not (folder / "x.o").exists()
 
@@ -307,8 +307,8 @@ def test_wrong_offload_arch(folder: Path, capfd: Capture) -> None:
 def test_offload_arch(folder: Path, llvm: Tool) -> None:
     """--offload-arch before each image registers its target ID before the library."""
     (folder / "other").write_bytes(b"another")
-    words = "-target x86_64-pc-linux-gnu -o x.bc --offload-arch=gfx906 image --offload-arch"
-    assert run_wrapper("tool", [*words.split(), "gfx90a:xnack+", "other"], {}) == 0
+    args = "-target x86_64-pc-linux-gnu -o x.bc --offload-arch=gfx906 image --offload-arch"
+    assert run_wrapper("tool", [*args.split(), "gfx90a:xnack+", "other"], {}) == 0
     text = disassembled(llvm("llvm-dis"), folder / "x.bc")
     for line in (
         "%__tgt_image_info = type { i32, i32, i32, ptr, ptr }",
@@ -329,7 +329,7 @@ def test_offload_arch(folder: Path, llvm: Tool) -> None:
     register = "  call void @__tgt_register_lib(ptr @.omp_offloading.descriptor)\n"
     assert 0 < text.index(calls) < text.index(register)
     assert "declare extern_weak void @__tgt_register_image_info(ptr)" in text
-    assert run_wrapper("tool", ["--llvm=15", *words.split(), "gfx90a:xnack+", "other"], {}) == 0
+    assert run_wrapper("tool", ["--llvm=15", *args.split(), "gfx90a:xnack+", "other"], {}) == 0
     assert calls + register in disassembled(llvm("llvm-dis"), folder / "x.bc")
 
 
@@ -339,12 +339,12 @@ def test_offload_arch(folder: Path, llvm: Tool) -> None:
 def test_llvm_23(folder: Path, llvm: Tool, kind: str, tool: str) -> None:
     """LLVM 23's wrappers are excluded from sanitizers, and relocatable images are separate."""
     option = [] if tool.endswith("23") else ["--llvm=23"]
-    words = [f"--kind={kind}", "--relocatable", "image", "-o", "x.bc"]
-    assert run_wrapper(tool, [*option, *words], {}) == 0
+    args = [f"--kind={kind}", "--relocatable", "image", "-o", "x.bc"]
+    assert run_wrapper(tool, [*option, *args], {}) == 0
     text = disassembled(llvm("llvm-dis"), folder / "x.bc")
     assert (", no_sanitize_address, no_sanitize_hwaddress, align 8" in text) is (kind != "openmp")
     assert ('section ".llvm.offloading.relocatable"' in text) is (kind == "openmp")
-    assert run_wrapper(tool, ["--llvm=22", *words], {}) == 1
+    assert run_wrapper(tool, ["--llvm=22", *args], {}) == 1
 
 
 @pytest.mark.parametrize("triple", TRIPLES)
@@ -374,22 +374,22 @@ def test_whose_objects_the_module_is_for(
     folder: Path, llvm: Tool, tool: str, options: list[str], section: str
 ) -> None:
     """The older tool's modules fit a current clang's objects, unless older ones are requested."""
-    words = [*options, "-target", "x86_64-pc-linux-gnu", "image", "-o", "x.bc"]
-    assert run_wrapper(tool, words, {}) == 0
+    args = [*options, "-target", "x86_64-pc-linux-gnu", "image", "-o", "x.bc"]
+    assert run_wrapper(tool, args, {}) == 0
     text = disassembled(llvm("llvm-dis"), folder / "x.bc")
     assert f'section "{section}"' in text
     assert ("omp_offloading_entries" in text) is (section == "omp_offloading_entries")
 
 
 def test_offload_arch_for_each_image(folder: Path, capsys: Capture) -> None:
-    words = "-target x86_64-pc-linux-gnu -o x.bc --offload-arch=gfx906 image image"
-    assert run_wrapper("tool", words.split(), {}) == 1
+    args = "-target x86_64-pc-linux-gnu -o x.bc --offload-arch=gfx906 image image"
+    assert run_wrapper("tool", args.split(), {}) == 1
     message = "expected one target ID for each of 2 images, found 1"
     assert capsys.readouterr().err == f"tool: error: {message}\n"
 
 
 @pytest.mark.parametrize(
-    ("tool", "words", "older"),
+    ("tool", "args", "older"),
     [
         ("llvm-offload-wrapper", "--kind=hip x", False),
         ("llvm-offload-wrapper", "x", False),
@@ -402,9 +402,9 @@ def test_offload_arch_for_each_image(folder: Path, capsys: Capture) -> None:
         ("offload-tool wrapper", "target", False),
     ],
 )
-def test_which_tool_is_meant(tool: str, words: str, older: bool) -> None:
+def test_which_tool_is_meant(tool: str, args: str, older: bool) -> None:
     """The options select one of the two tools; without them, the name does."""
-    command_line, _ = choose_tool(tool, words.split())
+    command_line, _ = choose_tool(tool, args.split())
     assert (command_line is OLDER_WRAPPER_COMMAND_LINE) is older
 
 

@@ -21,8 +21,8 @@ class Command(NamedTuple):
     """Broken files of many are told of after everything else was written."""
 
 
-def _bundler(name: str, *words: str, outputs: tuple[str, ...] = ()) -> Command:
-    return Command(name, ("bundler", *words), outputs)
+def _bundler(name: str, *args: str, outputs: tuple[str, ...] = ()) -> Command:
+    return Command(name, ("bundler", *args), outputs)
 
 
 _OUT = ("out1", "out2")

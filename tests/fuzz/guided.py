@@ -91,13 +91,13 @@ def read(data: bytes, readers: list[Reader]) -> None:
             readers[data[0] % len(readers)](data[1:])
 
 
-def _fuzz(words: list[str]) -> None:
+def _fuzz(args: list[str]) -> None:
     """Run in this process, which libFuzzer ends."""
     import atheris
 
     with atheris.instrument_imports(include=["offload_tool"]):
         readers = _readers()
-    atheris.Setup([sys.argv[0], *words], lambda data: read(data, readers))
+    atheris.Setup([sys.argv[0], *args], lambda data: read(data, readers))
     atheris.Fuzz()
 
 
@@ -113,9 +113,9 @@ def inputs(readers: list[Reader]) -> dict[str, bytes]:
     return found
 
 
-def _run(words: list[str]) -> str:
+def _run(args: list[str]) -> str:
     """Run libFuzzer; return what it says."""
-    command = [sys.executable, "-m", "tests.fuzz.guided", "--", *words]
+    command = [sys.executable, "-m", "tests.fuzz.guided", "--", *args]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     text = done.stdout.decode(errors="replace")
     if done.returncode:

@@ -111,11 +111,11 @@ def offload_binary(*options: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         image, out = Path(folder, "i"), Path(folder, "o")
         image.write_bytes(b"an image")
-        words = ["packager", *options, "-o", str(out)]
+        args = ["packager", *options, "-o", str(out)]
         for arch in ("gfx90a", "gfx906"):
             fields = f"file={image},triple=amdgcn-amd-amdhsa,arch={arch},kind=openmp"
-            words.append(f"--image={fields}")
-        assert main(words) == 0
+            args.append(f"--image={fields}")
+        assert main(args) == 0
         return out.read_bytes()
 
 

@@ -47,11 +47,11 @@ def test_what_was_found_once(path: Path, tmp_path: Path) -> None:
 def test_the_judge_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A traceback, litter, a partial output and a control character are found where they are."""
 
-    def wrong(words: list[str]) -> int:
+    def wrong(args: list[str]) -> int:
         Path("litter").touch()
         Path("out1").touch()
         sys.stdout.write("\x1b[31m")
-        if words[0] == "list":
+        if args[0] == "list":
             raise IndexError
         return 1
 
@@ -68,7 +68,7 @@ def test_a_crash_and_a_hang_are_found(tmp_path: Path, monkeypatch: pytest.Monkey
     """A worker that dies costs the case that it died of, and no other."""
     calls = iter(range(100))
 
-    def dying(words: list[str]) -> int:
+    def dying(args: list[str]) -> int:
         if next(calls) == 2:
             faulthandler.disable()  # pytest's, whose traceback nobody wants of this one
             os.abort()

@@ -38,6 +38,6 @@ def test_an_alignment_of_many_zeros(capsys: Capture) -> None:
     """A host object that asks for a gigabyte of zeros is not put together in memory."""
     from tests.fuzz.seeds import HERE
 
-    words = ["list", "--kernels", str(HERE / "corpus/coff-of-many-zeros")]
-    assert main(words) in (0, 1)
+    args = ["list", "--kernels", str(HERE / "corpus/coff-of-many-zeros")]
+    assert main(args) in (0, 1)
     assert "memory" not in capsys.readouterr().err

@@ -96,11 +96,11 @@ def write_empty_library(path: Path, symbols: set[str]) -> None:
     names = [name for names in versions.values() for name in names]
     lines = [f".globl {name}\n.type {name}, @function\n{name}: ud2\n" for name in names]
     source.write_text("".join([*lines, '.section .note.GNU-stack,"",@progbits\n']))
-    words = ["gcc", "-shared", "-nostdlib", f"-Wl,-soname,{path.name}", str(source)]
+    args = ["gcc", "-shared", "-nostdlib", f"-Wl,-soname,{path.name}", str(source)]
     if any(versions):
         parts = [f"{each} {{ global: {'; '.join(names)}; }};\n" for each, names in versions.items()]
         script.write_text("".join(parts))
-        words.append(f"-Wl,--version-script={script}")
-    subprocess.run([*words, "-o", str(path)], check=True)
+        args.append(f"-Wl,--version-script={script}")
+    subprocess.run([*args, "-o", str(path)], check=True)
     source.unlink()
     script.unlink(missing_ok=True)

@@ -397,10 +397,10 @@ def check_prediction(case: Case, device: str, build: Build) -> str:
     }
     path = build.folder / "sources" / case.file.format(device=device)
     matches = match_images(path, Device.parse(device))
-    said = {each.rpartition("-")[2] for match in matches for each in match.ids}
-    if expected == said or ("nested" in case.name and expected <= said):  # NVIDIA's own code
+    matched = {each.rpartition("-")[2] for match in matches for each in match.ids}
+    if expected == matched or ("nested" in case.name and expected <= matched):  # NVIDIA's own code
         return ""
-    return f"match says {sorted(said)}, expected {sorted(expected)}"
+    return f"match says {sorted(matched)}, expected {sorted(expected)}"
 
 
 def pack(

@@ -117,10 +117,10 @@ class Driver:
 
 def _kernel_driver() -> str:
     try:
-        words = Path("/proc/driver/nvidia/version").read_text().split()
+        fields = Path("/proc/driver/nvidia/version").read_text().split()
     except OSError:
         return ""
-    return next((word for word in words if word.count(".") >= 1 and word[0].isdigit()), "")
+    return next((word for word in fields if word.count(".") >= 1 and word[0].isdigit()), "")
 
 
 def nvidia_device() -> Device:

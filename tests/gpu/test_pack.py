@@ -70,9 +70,9 @@ def test_faults_are_named(packed: Path, tmp_path: Path) -> None:
             ("an unregistered kernel", "SymbolNotFound"),
             ("a stale image", f"found:    {unit}: target 90 binary 90 version {VERSION - 1}"),
         ):
-            said = found[f"{case} with {fault}"].reason
-            assert expected in said
-            assert reason in said
+            why = found[f"{case} with {fault}"].reason
+            assert expected in why
+            assert reason in why
 
 
 def test_hip_programs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

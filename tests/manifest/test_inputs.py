@@ -24,7 +24,7 @@ def put(*names: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "args"),
     [
         ("a\\b/a\\b.hip", ["clang", "-c", "a\\b/a\\b.hip"]),
         ("a\\b/x.h", ["clang", "-c", "a\\b/a\\b.hip"]),
@@ -34,16 +34,16 @@ def put(*names: str) -> None:
         ("a\\b.h", ["clang", "--include=a\\b.h", "-c", "k.hip"]),
     ],
 )
-def test_names_of_the_command(name: str, words: list[str]) -> None:
+def test_names_of_the_command(name: str, args: list[str]) -> None:
     """A file that the command names, or that is below a folder it names, is found again.
 
     So it is where another file has the name with slashes; both count then.
     """
     written = name.replace("\\", "/")
     put(name)
-    assert with_backslashes([written], words) == [name]
+    assert with_backslashes([written], args) == [name]
     put(written)
-    assert with_backslashes([written], words) == [name, written]
+    assert with_backslashes([written], args) == [name, written]
 
 
 @pytest.mark.parametrize("name", ["x\\y.h", "d/x\\y.h", "d\\e/f/x\\y\\z.h", "a\\\\b.h"])

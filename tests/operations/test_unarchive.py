@@ -149,16 +149,16 @@ def differs(llvm: Tool, capfd, hda: Path, targets: Sequence[str], flags: Sequenc
         outputs = [folder / f"{side}{index}.a" for index in range(len(targets))]
         for output in outputs:
             output.unlink(missing_ok=True)
-        words = [*arguments, *(f"-output={output.name}" for output in outputs)]
+        args = [*arguments, *(f"-output={output.name}" for output in outputs)]
         if side == "ours":
             capfd.readouterr()
             before = Path.cwd()
             os.chdir(folder)
-            status = run_bundler(tool, words, {})
+            status = run_bundler(tool, args, {})
             os.chdir(before)
             errors = capfd.readouterr().err
         else:
-            done = subprocess.run([tool, *words], cwd=folder, capture_output=True, text=True)
+            done = subprocess.run([tool, *args], cwd=folder, capture_output=True, text=True)
             status, errors = done.returncode, done.stderr
         made = [o.read_bytes() if o.exists() and not status else b"" for o in outputs]
         results[side] = (status, errors, made)
@@ -525,8 +525,8 @@ def test_corrupt_archives(
     hda = tmp_path / "hda.a"
     hda.write_bytes(data)
     (tmp_path / "link.a").symlink_to("hda.a")
-    words = ["-type=a", "-unbundle", f"-targets={GPU}gfx906", f"-input={hda}", *flags]
-    assert run_bundler("tool", [*words, f"-output={tmp_path / 'out.a'}"], {}) == 1
+    args = ["-type=a", "-unbundle", f"-targets={GPU}gfx906", f"-input={hda}", *flags]
+    assert run_bundler("tool", [*args, f"-output={tmp_path / 'out.a'}"], {}) == 1
     line = capfd.readouterr().err
     assert line.startswith(f"tool: error: '{hda}")
     assert line.count("\n") == 1
@@ -573,8 +573,8 @@ def test_no_archive(tmp_path: Path, capfd, data: bytes) -> None:
     hda.write_bytes(data)
     with pytest.raises(NotAnArchiveError, match=r"hda\.a', offset 0x0: expected an archive, found"):
         unbundle_archive(hda, {ONE: out})
-    words = ["-type=a", "-unbundle", f"-targets={GPU}gfx906", f"-input={hda}", f"-output={out}"]
-    assert run_bundler("tool", words, {}) == 1
+    args = ["-type=a", "-unbundle", f"-targets={GPU}gfx906", f"-input={hda}", f"-output={out}"]
+    assert run_bundler("tool", args, {}) == 1
     assert capfd.readouterr().err == "tool: error: file too small to be an archive\n"
     assert not out.exists()
 
@@ -596,11 +596,11 @@ def test_forbidden_thin_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_members_without_entries_are_named(tmp_path: Path, capfd) -> None:
     hda = archive_of(tmp_path / "hda.a", {"t.txt": b"text that is not a bundle", "good.o": GOOD})
-    words = ["-type=a", "-unbundle", f"-targets={GPU}gfx906", f"-input={hda}"]
-    words.append(f"-output={tmp_path / 'out.a'}")
-    assert run_bundler("tool", words, {}) == 0
+    args = ["-type=a", "-unbundle", f"-targets={GPU}gfx906", f"-input={hda}"]
+    args.append(f"-output={tmp_path / 'out.a'}")
+    assert run_bundler("tool", args, {}) == 0
     assert capfd.readouterr().err == ""
-    assert run_bundler("tool", [*words, "-verbose"], {}) == 0
+    assert run_bundler("tool", [*args, "-verbose"], {}) == 0
     assert capfd.readouterr().err.splitlines()[0] == f"'{hda}(t.txt)': no bundle, skipped"
 
 

@@ -47,14 +47,14 @@ def members(draw: st.DrawFn) -> bytes:
 def _result(hda: Path, folder: Path, **options: object) -> tuple[str, list[bytes], list[str]]:
     """Unbundle; return the error, the outputs and the warnings."""
     outputs = {BundleEntryID.parse(name): folder / f"{n}.a" for n, name in enumerate(IDS[1:3])}
-    said: list[str] = []
+    lines: list[str] = []
     try:
         unbundle_archive(
-            hda, outputs, options=ArchiveOptions(allow_missing=True), warn=said.append, **options
+            hda, outputs, options=ArchiveOptions(allow_missing=True), warn=lines.append, **options
         )  # type: ignore[arg-type]
     except OffloadError as error:
         return str(error), [], []
-    return "", [path.read_bytes() for path in outputs.values()], said
+    return "", [path.read_bytes() for path in outputs.values()], lines
 
 
 @given(
@@ -95,11 +95,11 @@ def test_reasons_are_said_once(tmp_path: Path) -> None:
     sound, broken = CONTENTS[1], b"\x7fELF\2\1\1" + b"\xff" * 70
     contents = [_bundle(b"", sound, sound), _bundle(b"", b"BC\xc0\xde", broken)]
     hda = _archive(tmp_path / "hda.a", contents)
-    said: list[str] = []
+    lines: list[str] = []
     outputs = {BundleEntryID.parse(name): tmp_path / name for name in IDS[1:3]}
     with pytest.raises(OffloadError, match=r"m1\.o"):
-        unbundle_archive(hda, outputs, warn=said.append)
-    assert len(said) == 1
+        unbundle_archive(hda, outputs, warn=lines.append)
+    assert len(lines) == 1
 
 
 @given(members(), st.integers(0, 3))

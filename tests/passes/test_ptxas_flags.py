@@ -36,8 +36,8 @@ def test_flags(
     """The flags of a PTX pass become those of the driver's assembler, wherever they are written."""
     monkeypatch.chdir(tmp_path)
     Path("flags").write_text("-O1\n")
-    words = ["-x", "cuda", "--cuda-device-only", "--offload-arch=sm_80", "-nogpuinc", "-nogpulib"]
-    command = [llvm("clang"), *words, *given.split(), "-S"]
+    args = ["-x", "cuda", "--cuda-device-only", "--offload-arch=sm_80", "-nogpuinc", "-nogpulib"]
+    command = [llvm("clang"), *args, *given.split(), "-S"]
     assert [*ptxas_flags(command, os.environ)] == CASES[given]
 
 

@@ -16,14 +16,14 @@ HOST = "-x hip --offload-host-only -c -nogpuinc"
 PTX = "-x cuda --cuda-device-only --offload-arch=sm_80 -nocudainc -nocudalib -S"
 
 
-def reason(stage: str, words: str, kind: str = "hip") -> str:
+def reason(stage: str, args: str, kind: str = "hip") -> str:
     base = {"hip": DEVICE if stage == "device" else HOST, "cuda": PTX}.get(kind, "")
-    command = [*found_toolchain().clang, *base.split(), "-nogpulib", *words.split()]
+    command = [*found_toolchain().clang, *base.split(), "-nogpulib", *args.split()]
     return reason_of_flags(kind, command, dict(os.environ))
 
 
 @pytest.mark.parametrize(
-    ("stage", "words", "expected"),
+    ("stage", "args", "expected"),
     [
         ("device", "-O2", ""),
         ("device", "-Os", ""),
@@ -60,9 +60,9 @@ def reason(stage: str, words: str, kind: str = "hip") -> str:
         ("host", "-O2 -no-such-option", "flags that the compiler refuses"),
     ],
 )
-def test_flags(stage: str, words: str, expected: str) -> None:
+def test_flags(stage: str, args: str, expected: str) -> None:
     """Passes whose output was seen to differ, or that were not looked at, use none."""
-    found = reason(stage, words)
+    found = reason(stage, args)
     assert found.startswith(expected)
     assert bool(found) == bool(expected)
     assert not found or re.search(r"\(.*\w.*\)|: ", found)  # what the user can leave out, or do

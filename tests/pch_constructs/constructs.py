@@ -43,9 +43,9 @@ def _construct(file: str, part: str) -> Construct:
     heading, _, rest = part.partition("\n")
     name, _, options = heading.partition(" | ")
     header, _, use = f"{rest}\n".partition("\n---\n")
-    words = options.split()
-    known = [word for word in words if word.startswith(("c++", "kind=", "flags="))]
-    if others := {*words} - {*known, "host", "alone", "refused"}:
+    args = options.split()
+    known = [word for word in args if word.startswith(("c++", "kind=", "flags="))]
+    if others := {*args} - {*known, "host", "alone", "refused"}:
         raise ValueError(f"{file}.txt: {heading!r}: no such options: {others}")
 
     def values(begin: str) -> tuple[str, ...]:
@@ -57,9 +57,9 @@ def _construct(file: str, part: str) -> Construct:
         f"{header}\n",
         use,
         standard=int("".join(values("c++")) or 11),
-        is_host="host" in words,
-        is_alone="alone" in words,
-        is_refused="refused" in words,
+        is_host="host" in args,
+        is_alone="alone" in args,
+        is_refused="refused" in args,
         kind="".join(values("kind=")),
         flags=values("flags="),
     )

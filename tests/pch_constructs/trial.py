@@ -109,9 +109,9 @@ def _taken() -> bytes:
     return data
 
 
-def _run(*words: str) -> int:
+def _run(*args: str) -> int:
     try:
-        return main(words)
+        return main(args)
     except SystemExit as end:
         return int(str(end.code))
 

@@ -339,18 +339,18 @@ def trial(clang: str, seed: int, folder: Path) -> tuple[list[str], int, int]:
         for target in made.targets:
             made.make_pch(target)
             for stem in made.stems:
-                words = made.command(stem, target)
-                expected = made.by_driver(words)
-                found, direct = made.directly(passes, words)
+                args = made.command(stem, target)
+                expected = made.by_driver(args)
+                found, direct = made.directly(passes, args)
                 count += 1
                 directly += direct
-                again = made.by_driver(words) if "__TIME__" in _text(made, stem) else None
+                again = made.by_driver(args) if "__TIME__" in _text(made, stem) else None
                 differences = _compared(
                     expected, found, direct=direct, at_terminal=made.at_terminal
                 )
                 if differences and again is not None and again != expected:
                     continue  # the driver's own bytes change with the time
-                wrong += [f"{seed}: {each}; {made.changed} {words}" for each in differences]
+                wrong += [f"{seed}: {each}; {made.changed} {args}" for each in differences]
     return wrong, count, directly
 
 

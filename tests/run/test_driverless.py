@@ -86,12 +86,12 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _command(name: str, options: tuple[str, ...], target: str = "gfx90a") -> list[str]:
     depfile = f"{name}.{target}.co.d"
-    words = ["-dependency-file", depfile, "-MT", "object"]
+    args = ["-dependency-file", depfile, "-MT", "object"]
     return [
         *(CLANG, "-x", "hip", "--cuda-device-only", f"--offload-arch={target}"),
         *("--no-gpu-bundle-output", f"-cuid={name.encode().hex()}", "-c"),
         *("-nogpuinc", "-nogpulib", *options, "--no-offload-new-driver"),
-        *(word for each in words for word in ("-Xclang", each)),
+        *(word for each in args for word in ("-Xclang", each)),
         *("-Xclang=-sys-header-deps", "-o", f"{name}.{target}.co", f"{name}.hip"),
     ]
 

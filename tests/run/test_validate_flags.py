@@ -15,9 +15,9 @@ from offload_tool.run.validate_flags import check_depfile_flags, check_flags
 )
 def test_value_wanted(flags: str) -> None:
     """The last flag would take the next word."""
-    words = flags.split()
-    with pytest.raises(UsageError, match=f"'{words[-1]}' at the end of the flags wants a value"):
-        check_flags(words)
+    args = flags.split()
+    with pytest.raises(UsageError, match=f"'{args[-1]}' at the end of the flags wants a value"):
+        check_flags(args)
 
 
 @pytest.mark.parametrize("flags", ["-o", "-o x.o", "-O2 -o x.o -g"])
@@ -59,10 +59,10 @@ def test_output(flags: str) -> None:
 )
 def test_flags_of_others(flags: str, message: str) -> None:
     """What other tools call so, or what makes no object, is refused with what to write."""
-    words = flags.split()
+    args = flags.split()
     with pytest.raises(UsageError) as error:
-        check_flags(words)
-    assert str(error.value).startswith(f"'{words[0]}' among the flags")
+        check_flags(args)
+    assert str(error.value).startswith(f"'{args[0]}' among the flags")
     assert message in str(error.value)
 
 

@@ -35,8 +35,8 @@ def packed(
 ) -> Path:
     """Return the folder that ``dist init`` makes."""
     folder = tmp_path_factory.mktemp("dist") / "d"
-    words = ["--scheduler", machines.url, "--token-file", str(machines.token_file)]
-    assert main(["dist", "init", *words, "-o", str(folder), "--clang", llvm("clang")]) == 0
+    args = ["--scheduler", machines.url, "--token-file", str(machines.token_file)]
+    assert main(["dist", "init", *args, "-o", str(folder), "--clang", llvm("clang")]) == 0
     return folder
 
 

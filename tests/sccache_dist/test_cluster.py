@@ -40,12 +40,12 @@ __attribute__((device, used)) int f(float *p) {
 
 
 def start(
-    cluster: Cluster, folder: Path, *words: str, far: bool = True, **more: str
+    cluster: Cluster, folder: Path, *args: str, far: bool = True, **more: str
 ) -> subprocess.Popen[str]:
     """Start a module of Python in a folder, on the cluster or, not `far`, on this machine alone."""
     named = {"OFFLOAD_CLANG": cluster.compiler, "OFFLOAD_DIST": str(cluster.folder) if far else ""}
     return subprocess.Popen(
-        [sys.executable, "-m", *words],
+        [sys.executable, "-m", *args],
         cwd=folder,
         env={**os.environ, **named, **more},
         stdout=subprocess.PIPE,
@@ -54,7 +54,7 @@ def start(
     )
 
 
-def build(cluster: Cluster, folder: Path, *words: str, far: bool = True) -> subprocess.Popen[str]:
+def build(cluster: Cluster, folder: Path, *args: str, far: bool = True) -> subprocess.Popen[str]:
     """Start a build of new sources, with 161 device passes, 4 at once: servers take 6."""
     folder.mkdir()
     (folder / "SConstruct").write_text(SCONSTRUCT)
@@ -64,16 +64,16 @@ def build(cluster: Cluster, folder: Path, *words: str, far: bool = True) -> subp
             f'#include "{name}.h"\n__attribute__((global)) void {name}(int *p) '
             "{\n  for (int i = 0; i < VALUE; ++i) p[i] += i * VALUE;\n}\n"
         )
-    return start(cluster, folder, "SCons", "-Q", "-j4", *words, far=far)
+    return start(cluster, folder, "SCons", "-Q", "-j4", *args, far=far)
 
 
 def compiling(
     cluster: Cluster, folder: Path, name: str, *flags: str, far: bool = True, **more: str
 ) -> subprocess.Popen[str]:
     """Start ``offload-tool compile`` of ``NAME.hip``."""
-    words = ["compile", f"{name}.hip", "-o", f"{name}.co", "--depfile", f"{name}.d", "--target-id"]
-    words += ["gfx1100", "--", *(flags or PLAIN)]
-    return start(cluster, folder, "offload_tool", *words, far=far, **more)
+    args = ["compile", f"{name}.hip", "-o", f"{name}.co", "--depfile", f"{name}.d", "--target-id"]
+    args += ["gfx1100", "--", *(flags or PLAIN)]
+    return start(cluster, folder, "offload_tool", *args, far=far, **more)
 
 
 def finished(process: subprocess.Popen[str]) -> str:

@@ -49,8 +49,8 @@ def folder(
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     before = os.umask(0)
     try:
-        words = ["--scheduler", URL, "--token-file", str(tmp_path / "token"), "-o", str(made)]
-        assert main(["dist", "init", *words]) == 0
+        args = ["--scheduler", URL, "--token-file", str(tmp_path / "token"), "-o", str(made)]
+        assert main(["dist", "init", *args]) == 0
     finally:
         os.umask(before)
     assert "/env) sccache --dist-status\nuse it: OFFLOAD_DIST=" in capfd.readouterr().out

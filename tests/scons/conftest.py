@@ -286,12 +286,12 @@ def flagged_clang(
     It comes before all others, or `behind` them, where no other can undo it.
     """
     found = find_toolchain(clang=clang)
-    words = shlex.join([*found.clang, *found.local_flags])
+    command = shlex.join([*found.clang, *found.local_flags])
     flagged = f'"$@" {flag}' if behind else f'{flag} "$@"'
     script = folder / "flagged-clang"
     script.write_text(
-        f'#!/bin/sh\ncase " $* " in *" -x hip "*) exec {words} {flagged};; esac\n'
-        f'exec {words} "$@"\n'
+        f'#!/bin/sh\ncase " $* " in *" -x hip "*) exec {command} {flagged};; esac\n'
+        f'exec {command} "$@"\n'
     )
     script.chmod(0o755)
     return script

@@ -193,8 +193,8 @@ def test_device_libraries(project: Project, place: str) -> None:
     other = project.write(
         "other.c", '__attribute__((visibility("hidden"))) int changed(void) { return 1; }\n'
     )
-    words = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-c", other]
-    command = [*find_toolchain().clang, *words, "-o", folder / "oclc_isa_version_906.bc"]
+    args = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-c", other]
+    command = [*find_toolchain().clang, *args, "-o", folder / "oclc_isa_version_906.bc"]
     subprocess.run(command, check=True)
     run = project.run("--debug=explain")
     assert run.compiles == passes("k.hip", "gfx906")
@@ -233,10 +233,10 @@ def test_openmp_device_runtime(project: Project) -> None:
     if host_runtime(find_toolchain()) is None:
         missing("LLVM's offload runtime (liboffload-dev, libomp-dev)")
     project.write("k.c", "int main(void) {\n#pragma omp target\n  {}\n  return 0;\n}\n")
-    words = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-c", "-x", "c"]
+    args = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-c", "-x", "c"]
     for name, text in (("a", ""), ("b", "int some(void) { return 1; }\n")):
         source = project.write(f"{name}.c", text)
-        command = [*find_toolchain().clang, *words, source, "-o", project.folder / f"{name}.bc"]
+        command = [*find_toolchain().clang, *args, source, "-o", project.folder / f"{name}.bc"]
         subprocess.run(command, check=True)
     shutil.copy(project.folder / "a.bc", project.folder / "runtime.bc")
     project.sconstruct(

@@ -40,8 +40,8 @@ int sum(int n) {
 """
 
 
-def entries(project: Project, *words: str) -> list[dict[str, str]]:
-    project.build("compile_commands.json", *words)
+def entries(project: Project, *args: str) -> list[dict[str, str]]:
+    project.build("compile_commands.json", *args)
     found: list[dict[str, str]] = json.loads((project.folder / "compile_commands.json").read_text())
     return found
 
@@ -87,8 +87,8 @@ def test_what_there_is(waves: Project) -> None:
     assert found == ["wave.hip", "wave.hip", "wave.hip", "inc/wave.h"]
     assert "--offload-host-only" in entries(waves, "see=host")[0]["arguments"]
     run = waves.fails("compile_commands.json", "see=gfx906")
-    said = "OFFLOAD_CLANGD_ARCH='gfx906': no pass is for it; give one of gfx90a, gfx942, host"
-    assert said in run.errors
+    message = "OFFLOAD_CLANGD_ARCH='gfx906': no pass is for it; give one of gfx90a, gfx942, host"
+    assert message in run.errors
 
 
 def test_header_that_is_added(waves: Project) -> None:

@@ -61,10 +61,10 @@ def test_program(cross: Project, llvm: Callable[[str], str]) -> None:
         HEAD.format(clang=llvm("clang++")),
     ).done("-Q")
     assert machine(cross.folder / "prog") == EM_AARCH64
-    words = ["--target=aarch64-linux-gnu", "-nogpuinc", "-nogpulib", "--offload-arch=gfx906"]
+    args = ["--target=aarch64-linux-gnu", "-nogpuinc", "-nogpulib", "--offload-arch=gfx906"]
     section = "--dump-section=.hip_fatbin=driver.hipfb"
     for command in (
-        [llvm("clang++"), *words, "-c", "-x", "hip", "saxpy.hip", "-o", "driver.o"],
+        [llvm("clang++"), *args, "-c", "-x", "hip", "saxpy.hip", "-o", "driver.o"],
         [llvm("llvm-objcopy"), section, "driver.o", "/dev/null"],
     ):
         subprocess.run(command, cwd=cross.folder, check=True)

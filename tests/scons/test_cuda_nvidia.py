@@ -135,7 +135,7 @@ def symbols(path: Path) -> set[str]:
 
 def check_images(program: Path, registered: list[list[str]], folder: Path) -> None:
     """Each linked image has all that is registered, under the very names."""
-    names = {words[2] for words in registered if words[0] in ("function", "variable")}
+    names = {row[2] for row in registered if row[0] in ("function", "variable")}
     assert names
     images = [
         image.path
@@ -150,9 +150,9 @@ def check_images(program: Path, registered: list[list[str]], folder: Path) -> No
 def plain(registered: list[list[str]]) -> list[tuple[str, ...]]:
     """Return kernels and variables without numbers of fat binaries and IDs of static ones."""
     return sorted(
-        (words[0], re.sub(r"(_ZL7|__nv_static_\w+_)counter\w*", "counter", words[2]), *words[3:])
-        for words in registered
-        if words[0] in ("function", "variable")
+        (row[0], re.sub(r"(_ZL7|__nv_static_\w+_)counter\w*", "counter", row[2]), *row[3:])
+        for row in registered
+        if row[0] in ("function", "variable")
     )
 
 
@@ -167,11 +167,11 @@ def test_examples(
     assert "skipped" not in built
     program = folder / {"cuda_thrust": "sorted", "cuda_rdc": "app/app"}[name]
     registered = run(program)
-    (binary,) = (words for words in registered if words[0] == "binary")
+    (binary,) = (row for row in registered if row[0] == "binary")
     assert [word for word in binary[2:] if word.startswith("sm_")] == list(TARGETS)
     check_images(program, registered, tmp_path / "images")
     assert registered[-1] == ["end", "0"]
-    own = {words[2] for words in registered if words[0] != "end"}
+    own = {row[2] for row in registered if row[0] != "end"}
     wanted = {"cuda_thrust": {"_Z8multiplyiPi", "factor"}, "cuda_rdc": {"field", "evaluations"}}
     assert wanted[name] <= own
 
@@ -223,7 +223,7 @@ def test_registration_is_that_of_clang_and_nvcc(
         invoke(command, sources, toolkit)
     theirs = run(sources / "own")
     assert plain(registered) == plain(theirs)
-    assert [words[0] for words in registered].count("end") == 1
+    assert [row[0] for row in registered].count("end") == 1
 
 
 def nvcc(toolkit: Path, clang: str) -> list[str]:
@@ -265,8 +265,8 @@ def test_commands(sources: Path, build: Callable[..., str], run: Runner, toolkit
     """What the commands make one after the other registers what the program of one build does."""
     environment = os.environ | {"CUDA_PATH": str(toolkit), "PYTHONPATH": str(ROOT)}
 
-    def command(*words: str) -> None:
-        tool = [sys.executable, "-m", "offload_tool", *words]
+    def command(*args: str) -> None:
+        tool = [sys.executable, "-m", "offload_tool", *args]
         subprocess.run(tool, cwd=sources, env=environment, check=True)
 
     flags = ["--rdc", "--", "-Wno-unknown-cuda-version"]
@@ -342,7 +342,7 @@ def test_libraries_with_device_links(sources: Path, build: Callable[..., str], r
     script += f"env.Program('uses', 'uses.cpp', LIBS=[*{libraries}, *env['LIBS']], LINK='g++',\n"
     build(sources, script + "            LIBPATH=['.', *env['LIBPATH']])\n")
     found = plain(run(sources / "uses"))
-    assert [words[:2] for words in found] == [("function", "_Z4leftv"), ("function", "_Z5rightv")]
+    assert [row[:2] for row in found] == [("function", "_Z4leftv"), ("function", "_Z5rightv")]
 
 
 def test_linked_image_of_nvcc(sources: Path, run: Runner, toolkit: Path, clang: str) -> None:
@@ -379,7 +379,7 @@ def test_idioms_of_nvcc(sources: Path, build: Callable[..., str], run: Runner) -
     for form in ("offload-binary", "fat-binary"):
         build(sources, script % f"OFFLOAD_ARCHIVE_FORMAT='{form}'")
         registered = run(sources / "prog")
-        names = sorted(words[2].partition("__static__")[0] for words in registered[1:-1])
+        names = sorted(row[2].partition("__static__")[0] for row in registered[1:-1])
         assert names == ["_Z4herePi", "_Z5therePi", "_ZL7counter"]
         check_images(sources / "prog", registered, sources / f"images {form}")
 
@@ -436,9 +436,9 @@ def test_cubins_are_the_drivers(
         "    env.OffloadObject(f'{name}.o', 'k.cu', OFFLOAD_CUID=name, OFFLOAD_FLAGS=flags)\n",
     )
     for name, flags in given.items():
-        words = [llvm("clang"), "-x", "cuda", "--cuda-device-only", "--offload-arch=sm_80"]
-        words += [f"--cuda-path={toolkit}", *variables["CCFLAGS"], *flags, f"-cuid={name}"]
-        subprocess.run([*words, "-c", "k.cu", "-o", "driver.cubin"], check=True)
+        args = [llvm("clang"), "-x", "cuda", "--cuda-device-only", "--offload-arch=sm_80"]
+        args += [f"--cuda-path={toolkit}", *variables["CCFLAGS"], *flags, f"-cuid={name}"]
+        subprocess.run([*args, "-c", "k.cu", "-o", "driver.cubin"], check=True)
         made = next(tmp_path.glob(f"{name}*.cubin"))
         assert made.read_bytes() == Path("driver.cubin").read_bytes(), flags
 
@@ -520,7 +520,7 @@ env.OffloadObject(["a.cu", "b.cu", "c.cu"])
 
 def test_precompiled_headers(tmp_path: Path, toolkit: Path, clang: str) -> None:
     """With precompiled headers of a toolkit's, outputs are the same."""
-    made, said = [], []
+    made, output = [], []
     for pch in ("0", "1"):
         folder = tmp_path / pch / "project"
         folder.mkdir(parents=True)
@@ -534,11 +534,11 @@ def test_precompiled_headers(tmp_path: Path, toolkit: Path, clang: str) -> None:
             variables = {"PYTHONPATH": str(ROOT), "CUDA_PATH": str(toolkit), "OFFLOAD_CLANG": clang}
             done = run_scons([f"pch={pch}"], cwd=folder, env=os.environ | variables, check=True)
             lines = [line for line in done.stdout.splitlines() if "precompiled headers:" in line]
-            said += [line.partition("headers: ")[2] for line in lines]
+            output += [line.partition("headers: ")[2] for line in lines]
             files = sorted(
                 file for file in folder.iterdir() if file.suffix in (".ptx", ".cubin", ".o")
             )
             made.append({file.name: file.read_bytes() for file in files})
     assert made[:2] == made[2:]
     assert len(made[0]) > 6
-    assert said == ["6 compiles with, 0 without", "2 compiles with, 0 without"]
+    assert output == ["6 compiles with, 0 without", "2 compiles with, 0 without"]

@@ -114,7 +114,7 @@ def updated(
     folder = tmp_path_factory.mktemp("updated")
     built, clean = (empty_project(folder / name) for name in ("built", "clean"))
     cache = f"env.CacheDir({str(folder / 'cache')!r})\n"
-    nodes = "\n".join(words for words, _ in BUILDERS.values())
+    nodes = "\n".join(call for call, _ in BUILDERS.values())
     built.sconstruct(SETTINGS + cache + nodes)
     clean.sconstruct(SETTINGS + nodes)
     put(built, releases[0])

@@ -108,7 +108,7 @@ def test_more_than_two_gigabytes(kernels: Project) -> None:
         assert "OFFLOAD_COMPRESS makes device images smaller" in run.errors
         assert kernels.start()[0] == "registered __CLANG_OFFLOAD_BUNDLE__"
         command = next(line for line in run.output.splitlines() if re.search("-T,'?/", line))
-        words = [word for word in command.split() if "images_behind_bss" not in word]
-        driver = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+        args = [word for word in command.split() if "images_behind_bss" not in word]
+        driver = subprocess.run(args, cwd=folder, capture_output=True, text=True, check=False)
         assert driver.returncode
         assert "relocation" in driver.stderr

@@ -286,9 +286,9 @@ def with_runtime(real: Project) -> Project:
     header = root / "include/hip/hip_runtime.h"
     header.write_text(CHECK + LAUNCH + header.read_text())
     (root / "lib").mkdir()
-    words = ["-shared", "-fPIC", "-w", "-Dmain=other", "-o", root / "lib/libamdhip64.so"]
+    args = ["-shared", "-fPIC", "-w", "-Dmain=other", "-o", root / "lib/libamdhip64.so"]
     clang = real.environment["OFFLOAD_CLANG"]
-    subprocess.run([clang, *words, real.folder / "runtime.c"], check=True)
+    subprocess.run([clang, *args, real.folder / "runtime.c"], check=True)
     real.write("main.cpp", MAIN)
     return real
 

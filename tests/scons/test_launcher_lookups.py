@@ -170,8 +170,8 @@ def test_second_checkout_hits_directly(project: Project, tmp_path: Path) -> None
     project.build("--cache-disable")
     other = checkout(project, project.folder.parent / "other")
     other.build("--cache-disable")
-    said = run(command, "--print-stats", **variables)
-    found = dict(re.findall(r"^(\w+_cache_(?:hit|miss))\t(\d+)$", said, re.MULTILINE))
+    output = run(command, "--print-stats", **variables)
+    found = dict(re.findall(r"^(\w+_cache_(?:hit|miss))\t(\d+)$", output, re.MULTILINE))
     assert found["direct_cache_hit"] == "2"
     assert found["preprocessed_cache_hit"] == "0"
     assert contents(other.folder, OUTPUTS) == contents(project.folder, OUTPUTS)

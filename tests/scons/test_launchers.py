@@ -129,11 +129,11 @@ def test_other_device_libraries(project: Project, tmp_path: Path) -> None:
     """The compiler cache is shown the device libraries, which are in no source."""
     cache = next(ccache(tmp_path / "compiler-cache"))
     folder = device_library_folder(project)
-    words = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-c"]
+    args = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-c"]
     for name, value in (("a", 1), ("b", 2)):
         text = f"{HIDDEN} int of_library(void) {{ return {value}; }}\n"
         source = project.write(f"{name}.c", text)
-        command = [*find_toolchain().clang, *words, source, "-o", project.folder / f"{name}.bc"]
+        command = [*find_toolchain().clang, *args, source, "-o", project.folder / f"{name}.bc"]
         subprocess.run(command, check=True)
     shutil.copy(project.folder / "a.bc", folder / "ocml.bc")
     declared = 'extern "C" __attribute__((device)) int of_library(void);\n'

@@ -69,11 +69,11 @@ class Language:
             create_archive([member], project.folder / f"lib{name}.a")
 
 
-def driver(project: Project, *words: str) -> None:
+def driver(project: Project, *args: str) -> None:
     """Let clang's own driver compile the given object."""
     found = find_toolchain()
     needs_driver_programs(found.clang[0])
-    command = [*found.clang, "-O2", "-fPIC", "-c", *words, "-o", "given.o"]
+    command = [*found.clang, "-O2", "-fPIC", "-c", *args, "-o", "given.o"]
     subprocess.run(command, cwd=project.folder, check=True)
 
 

@@ -52,8 +52,8 @@ def test_marked_file_of_flags(project: Project) -> None:
 def bitcode(project: Project, name: str, text: str) -> Path:
     source = project.write(f"{name}.c", text)
     out = project.folder / name
-    words = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-c", source, "-o", out]
-    subprocess.run([str(own_clang()), *words], check=True)
+    args = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-c", source, "-o", out]
+    subprocess.run([str(own_clang()), *args], check=True)
     return out
 
 
@@ -65,8 +65,8 @@ def test_builtin_bitcode(project: Project) -> None:
     shutil.copy(project.folder / "1.bitcode", project.folder / "given.bitcode")
     given = '__attribute__((device)) extern "C" int given(void);\n'
     project.write("k.hip", given + KERNEL.replace("VALUE", "given()"))
-    words = ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", "given.bitcode"]
-    assert project.sconstruct(f"env.Append(OFFLOAD_FLAGS={words!r})\n" + NODES).build() == ALL
+    args = ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", "given.bitcode"]
+    assert project.sconstruct(f"env.Append(OFFLOAD_FLAGS={args!r})\n" + NODES).build() == ALL
     before = contents(project.folder, ["k.gfx906.co"])
     project.assert_up_to_date()
     shutil.copy(project.folder / "2.bitcode", project.folder / "given.bitcode")

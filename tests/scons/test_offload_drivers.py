@@ -90,19 +90,19 @@ def driver(request: pytest.FixtureRequest, sources: Project, compiler: Toolchain
     return str(request.param)
 
 
-def clang(project: Project, *words: str) -> None:
+def clang(project: Project, *args: str) -> None:
     """Let clang's own driver do something, and all that belongs to it."""
     found = find_toolchain()
     needs_driver_programs(found.clang[0])
-    subprocess.run([*found.cxx, *words], cwd=project.folder, check=True)
+    subprocess.run([*found.cxx, *args], cwd=project.folder, check=True)
 
 
 def given_library(project: Project, made_by: str) -> None:
     """Let clang's own driver compile what a library has; put it into ``given.a``."""
     (project.folder / "elsewhere").mkdir()
     for name in ("two", "only"):
-        words = [*FLAGS, DRIVERS[made_by], "-x", "hip", "-fgpu-rdc", "-c", f"{name}.hip"]
-        clang(project, *words, "-o", f"elsewhere/{name}.o")
+        args = [*FLAGS, DRIVERS[made_by], "-x", "hip", "-fgpu-rdc", "-c", f"{name}.hip"]
+        clang(project, *args, "-o", f"elsewhere/{name}.o")
     folder = project.folder / "elsewhere"
     create_archive([(n, folder / n) for n in ("two.o", "only.o")], folder / "given.a")
 
@@ -117,18 +117,18 @@ def registered(lines: list[str]) -> set[str]:
 def theirs(project: Project, linked_by: str = "old") -> set[str]:
     """Let clang's own driver compile and link the program; give what that one registers."""
     for name in ("one", "two", "only"):
-        words = [*FLAGS, DRIVERS[linked_by], "-x", "hip", "-fgpu-rdc", "-c", f"{name}.hip"]
-        clang(project, *words, "-o", f"{name}.theirs.o")
+        args = [*FLAGS, DRIVERS[linked_by], "-x", "hip", "-fgpu-rdc", "-c", f"{name}.hip"]
+        clang(project, *args, "-o", f"{name}.theirs.o")
     clang(project, "-x", "c", "-c", "runtime.c", "-o", "runtime.theirs.o")
     objects = [f"{name}.theirs.o" for name in ("one", "two", "only", "runtime")]
     own_link(project, linked_by, *objects, "-o", "theirs")
     return registered(project.start("theirs"))
 
 
-def own_link(project: Project, linked_by: str, *words: str) -> None:
+def own_link(project: Project, linked_by: str, *args: str) -> None:
     """Link as clang's own driver does."""
     link = ["--hip-link", "-fgpu-rdc", "-no-hip-rt", *FLAGS[2:], DRIVERS[linked_by]]
-    clang(project, *link, *words)
+    clang(project, *link, *args)
 
 
 def test_program_registers_what_clangs_own_does(sources: Project, driver: str) -> None:
@@ -232,8 +232,8 @@ def test_clang_links_what_we_archive(
     sources.sconstruct(text).build()
     expected = theirs(sources, linked_by)
     files = ["two.o", "only.o"] if makes == "object" else ["libgiven.a"]
-    words = ["one.theirs.o", "runtime.theirs.o", *files, "-o", "linked"]
-    own_link(sources, linked_by, *words)
+    args = ["one.theirs.o", "runtime.theirs.o", *files, "-o", "linked"]
+    own_link(sources, linked_by, *args)
     lines = sources.start("linked")
     assert [lines[0], lines[-1]] == OF_THE_PROGRAM
     assert registered(lines) == expected

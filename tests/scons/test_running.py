@@ -38,11 +38,11 @@ def test_words_of_a_shell(pieces: list[str]) -> None:
     script = ["sh", "-c", f"printf '%s\\0' {line.rstrip()}"]
     done = subprocess.run(script, capture_output=True, check=False)
     try:
-        words = shell_words(line.rstrip())
+        args = shell_words(line.rstrip())
     except (NeedsShellError, ValueError):
         return
     if not {"\n", "#"} & {*pieces}:  # there, the shell begins another command, or a comment
-        assert (done.stdout.decode().split("\0")[:-1], done.stderr) == (words, b"")
+        assert (done.stdout.decode().split("\0")[:-1], done.stderr) == (args, b"")
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_program_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_status_of_a_program() -> None:
     """The exit status is the program's."""
-    words = [shlex.quote(word) for word in (sys.executable, "-c", "raise SystemExit(3)")]
-    assert command_spawn(words[:1], subprocess_spawn)("sh", None, "x", words, {}) == 3
+    args = [shlex.quote(word) for word in (sys.executable, "-c", "raise SystemExit(3)")]
+    assert command_spawn(args[:1], subprocess_spawn)("sh", None, "x", args, {}) == 3
     assert subprocess.run(SHOW, check=True, capture_output=True).stdout == b"[]\n"
 
 

@@ -35,8 +35,8 @@ def test_given_object(project: Project) -> None:
     in_folder(project, "env.OffloadSharedLibrary('s', ['k.hip', 'plain.o'])\n", STAY)
     plain = project.write("plain.c", "int plain(void) { return 1; }\n")
     found = find_toolchain()
-    words = [*found.cc, *found.local_flags, "-fPIC", "-c", plain, "-o", "sub/plain.o"]
-    subprocess.run(words, cwd=project.folder, check=True)
+    args = [*found.cc, *found.local_flags, "-fPIC", "-c", plain, "-o", "sub/plain.o"]
+    subprocess.run(args, cwd=project.folder, check=True)
     project.done("-Q", "-n")
 
 

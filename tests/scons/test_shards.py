@@ -156,8 +156,8 @@ def test_objects_of_the_driver(
     project: Project, llvm: Callable[[str], str], flag: str, is_equal: bool
 ) -> None:
     """Objects of clang's driver need an ID that does not depend on the targets."""
-    words = [llvm("clang++"), "-nogpuinc", "-nogpulib", "-fgpu-rdc", "--no-offload-new-driver"]
-    command = [*words, flag, "-DVALUE=1", "-c", "k.hip", "-o"]
+    args = [llvm("clang++"), "-nogpuinc", "-nogpulib", "-fgpu-rdc", "--no-offload-new-driver"]
+    command = [*args, flag, "-DVALUE=1", "-c", "k.hip", "-o"]
     targets = ("gfx906", "gfx942")
     for name, built in ((targets[0], targets[:1]), (targets[1], targets[1:]), ("all", targets)):
         flags = [f"--offload-arch={target}" for target in built]

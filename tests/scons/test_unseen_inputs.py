@@ -120,28 +120,30 @@ def test_as_a_clean_build(project: Project, name: str, by: str) -> None:
     for change in case.first:
         change(folder)
     flags = [word.replace("FOLDER", str(folder)) for word in case.flags]
-    good, said = builder(project, case, flags)
-    assert good, said
+    good, output = builder(project, case, flags)
+    assert good, output
     for number, change in enumerate(case.changes):
         change(folder)
         expected, made = clean(project, case, flags, builder)
-        good, said = builder(project, case, flags)
-        assert good == expected, f"change {number}: clean {expected}\n{said}"
+        good, output = builder(project, case, flags)
+        assert good == expected, f"change {number}: clean {expected}\n{output}"
         if expected:
             found = {name: (folder / name).read_bytes() for name in OUTPUTS}
-            assert [n for n in OUTPUTS if made[n] != found[n]] == [], f"change {number}\n{said}"
+            assert [n for n in OUTPUTS if made[n] != found[n]] == [], f"change {number}\n{output}"
             before = [identity(folder / name) for name in OUTPUTS]
-            good, said = builder(project, case, flags)
+            good, output = builder(project, case, flags)
             settled = [identity(folder / name) for name in OUTPUTS] == before
-            assert (good, settled) == (True, by not in case.runs_again), f"change {number}\n{said}"
+            assert (good, settled) == (True, by not in case.runs_again), (
+                f"change {number}\n{output}"
+            )
 
 
 def test_library_that_a_linker_finds(project: Project) -> None:
     """Which file a linker takes for ``-l``, nobody records: such a pass runs in each build."""
     project.write("libmore.a", "!<arch>\n")
-    words = ["-Xoffload-linker", "-L.", "-Xoffload-linker", "-lmore"]
+    args = ["-Xoffload-linker", "-L.", "-Xoffload-linker", "-lmore"]
     project.sconstruct(
-        f"env['OFFLOAD_ARCH'] = ['gfx906']\nenv.Append(OFFLOAD_FLAGS={words!r})\n" + NODES
+        f"env['OFFLOAD_ARCH'] = ['gfx906']\nenv.Append(OFFLOAD_FLAGS={args!r})\n" + NODES
     )
     assert len(project.build()) == 2
     assert project.build() == ["k.hip gfx906"]

@@ -93,19 +93,19 @@ def test_arrows_are_those_of_the_source() -> None:
             reached[part] = nexts.union(*map(walk, nexts))
         return reached[part]
 
-    said: dict[str, set[str]] = {}
+    output: dict[str, set[str]] = {}
     package = ROOT / "offload_tool"
     for path in package.rglob("*.py"):
         if path.name == "__main__.py":
             continue
         part = path.relative_to(package).with_suffix("").parts[0]
         part = "offload_tool" if part == "__init__" else part
-        said.setdefault(part, set()).update(imported(path) - {part})
-    assert said.keys() == {box.rpartition(".")[2] for box in seen("architecture")[0]}
-    for part, found in said.items():
+        output.setdefault(part, set()).update(imported(path) - {part})
+    assert output.keys() == {box.rpartition(".")[2] for box in seen("architecture")[0]}
+    for part, found in output.items():
         assert found <= walk(part), part
     for importer, to in arrows:
-        assert to.rpartition(".")[2] in said[importer.rpartition(".")[2]]
+        assert to.rpartition(".")[2] in output[importer.rpartition(".")[2]]
 
 
 TRACE = """

@@ -26,19 +26,19 @@ COMMANDS = dict(reference.commands())
 SECTIONS = dict(re.findall(r"^## (offload-tool.*)\n\n((?:(?!## ).*\n)*)", PAGE, re.MULTILINE))
 
 
-def help_of(words: str) -> str:
+def help_of(command: str) -> str:
     """Return what ``--help`` prints."""
     with (
         contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), write_through=True)) as out,
         contextlib.suppress(SystemExit),
     ):
-        main([*words.split()[1:], "--help"])
+        main([*command.split()[1:], "--help"])
     return str(out.buffer.getvalue(), "utf-8")  # type: ignore[attr-defined]
 
 
-def described(words: str) -> set[str]:
+def described(command: str) -> set[str]:
     """Return the names that a command's section has an entry for."""
-    lines = re.findall(r"^- (`.*?`): ", SECTIONS[words], re.MULTILINE)
+    lines = re.findall(r"^- (`.*?`): ", SECTIONS[command], re.MULTILINE)
     return {part.strip("`").split(" ")[0] for line in lines for part in line.split("`, `")}
 
 
@@ -58,30 +58,30 @@ def test_messages_of_a_build() -> None:
 
 
 def test_every_command() -> None:
-    for words in ("offload-tool", "offload-tool dist"):
-        listed = re.findall(r"^    ([a-z]+)( |$)", help_of(words), re.MULTILINE)
+    for command in ("offload-tool", "offload-tool dist"):
+        listed = re.findall(r"^    ([a-z]+)( |$)", help_of(command), re.MULTILINE)
         assert listed
         sections = {
-            section.removeprefix(f"{words} ")
+            section.removeprefix(f"{command} ")
             for section in SECTIONS
-            if section.startswith(f"{words} ") and section.count(" ") == words.count(" ") + 1
+            if section.startswith(f"{command} ") and section.count(" ") == command.count(" ") + 1
         }
         assert {name for name, _ in listed} == sections
 
 
-@pytest.mark.parametrize("words", COMMANDS)
-def test_every_option(words: str) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option(command: str) -> None:
     """What ``--help`` has at the beginning of a line is in the command's section."""
-    text = help_of(words)
+    text = help_of(command)
     columns = [part for part, _ in re.findall(r"^ {2,4}(-.*?)(  | - |$)", text, re.MULTILINE)]
     names = {name for part in columns for name in re.findall(r"(?<![\w-])-[-\w#]+", part)}
     assert names & {"-h", "--help"}
     lists = {"--help-list"} if text.startswith("OVERVIEW") else set()  # of the same options
-    assert names - lists <= described(words)
+    assert names - lists <= described(command)
 
 
 @pytest.mark.parametrize(
-    ("words", "command_line"),
+    ("command", "command_line"),
     [
         ("bundler", BUNDLER_COMMAND_LINE),
         ("packager", PACKAGER_COMMAND_LINE),
@@ -89,16 +89,16 @@ def test_every_option(words: str) -> None:
         ("wrapper", OLDER_WRAPPER_COMMAND_LINE),
     ],
 )
-def test_options_that_help_hides(words: str, command_line: object) -> None:
+def test_options_that_help_hides(command: str, command_line: object) -> None:
     """What the drop-ins take and LLVM's help texts leave out has an entry, too."""
     options = {option.dashed for option in command_line.options}  # type: ignore[attr-defined]
-    assert options - {"-h"} <= described(f"offload-tool {words}")
+    assert options - {"-h"} <= described(f"offload-tool {command}")
 
 
-@pytest.mark.parametrize("words", COMMANDS)
-def test_something_is_said(words: str) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_something_is_said(command: str) -> None:
     """A command has a description, and each argument and option a text."""
-    parser = COMMANDS[words]
+    parser = COMMANDS[command]
     assert parser.description
     for action in parser._actions:
         assert action.help or action.metavar == "COMMAND", action

@@ -27,8 +27,8 @@ def clang_in_parts(folder: Path, clang: str, value: int) -> Path:
     source = folder / "clang.c"
     source.write_text(_PROGRAM)
     found = [f"-Wl,-rpath,$ORIGIN/../{name}" for name in ("first", "lib")]
-    words = [f'-DCLANG="{clang}"', str(source), *found, f"-L{folder}/lib", "-lcode"]
-    subprocess.run([clang, *words, "-o", str(program)], check=True)
+    args = [f'-DCLANG="{clang}"', str(source), *found, f"-L{folder}/lib", "-lcode"]
+    subprocess.run([clang, *args, "-o", str(program)], check=True)
     return program
 
 

@@ -38,9 +38,9 @@ def write_device_libraries(
     programs = [clang] if isinstance(clang, str) else clang
     folder.mkdir(parents=True)
     empty = folder / "ockl.bc"
-    words = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-Xclang", "-mcode-object-version=none"]
-    words += ["-x", "c", "-emit-llvm", "-c", "/dev/null"]
-    subprocess.run([*programs, *words, "-o", empty], check=True)
+    args = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-Xclang", "-mcode-object-version=none"]
+    args += ["-x", "c", "-emit-llvm", "-c", "/dev/null"]
+    subprocess.run([*programs, *args, "-o", empty], check=True)
     names = [f"oclc_{option}_{state}" for option in STATES for state in ("on", "off")]
     names += [f"oclc_isa_version_{number}" for number in isa]
     names += [f"oclc_abi_version_{number}" for number in (400, 500, 600)]

@@ -32,10 +32,10 @@ def identity(command: str) -> str:
     return find_toolchain(clang=command).identity
 
 
-def wrapper(path: Path, clang: str, words: str = "") -> Path:
+def wrapper(path: Path, clang: str, args: str = "") -> Path:
     """Write a script that hands over to a compiler."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    return Path(script(path, f'exec {shlex.quote(clang)} {words} "$@"'))
+    return Path(script(path, f'exec {shlex.quote(clang)} {args} "$@"'))
 
 
 def test_words_after_the_compiler(clang: str) -> None:

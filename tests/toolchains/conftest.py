@@ -58,9 +58,9 @@ def lacking(what: str) -> None:
 
 def complaint(clang: tuple[str, ...], *flags: str) -> str:
     """Return why this compiler cannot compile HIP's header for a device; nothing if it can."""
-    words = [*clang, "-x", "hip", "--cuda-device-only", "--offload-arch=gfx906", "-fsyntax-only"]
+    args = [*clang, "-x", "hip", "--cuda-device-only", "--offload-arch=gfx906", "-fsyntax-only"]
     done = subprocess.run(
-        [*words, *flags, "-"], input=_HIP, capture_output=True, text=True, check=False
+        [*args, *flags, "-"], input=_HIP, capture_output=True, text=True, check=False
     )
     lines = [line for line in done.stderr.splitlines() if "error:" in line]
     return "" if done.returncode == 0 else next(iter(lines), done.stderr)
@@ -154,9 +154,9 @@ def counter(tmp_path_factory: pytest.TempPathFactory, installed: Installed) -> P
     """Return the library that counts registrations, to be preloaded."""
     built = tmp_path_factory.mktemp("counter") / "count_registrations.so"
     source = Path(__file__).with_name("count_registrations.c")
-    words = ["-x", "c", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", str(source)]
+    args = ["-x", "c", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", str(source)]
     clang = [installed.clang[0], "--driver-mode=gcc"]
-    subprocess.run([*clang, *words, "-o", str(built), "-ldl"], check=True)
+    subprocess.run([*clang, *args, "-o", str(built), "-ldl"], check=True)
     return built
 
 

@@ -30,9 +30,9 @@ def bomb(size: int) -> bytes:
     return compressed(b"", size=blocks * BLOCK, payload=repeated(b"\0", blocks), digest=bytes(8))
 
 
-def run(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*args: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return try_tool(
-        sys.executable, "-m", "offload_tool", *map(str, words), env=os.environ | environment
+        sys.executable, "-m", "offload_tool", *map(str, args), env=os.environ | environment
     )
 
 
@@ -99,17 +99,17 @@ def test_a_huge_bss(tmp_path: Path, capsys: Capture) -> None:
     struct.pack_into("<Q", data, row + 48, 1 << 31)  # sh_addralign
     (tmp_path / "x.o").write_bytes(data)
     (tmp_path / "y").write_bytes(bundle({b"host-x86_64-unknown-linux-gnu-": b""}))
-    words = [
+    args = [
         "bundler",
         "-type=o",
         "-targets=host-x86_64-unknown-linux-gnu-,hip-amdgcn-amd-amdhsa--gfx90a",
     ]
-    words += [
+    args += [
         f"-input={tmp_path / 'x.o'}",
         f"-input={tmp_path / 'y'}",
         f"-output={tmp_path / 'out'}",
     ]
-    assert main(words) == 1
+    assert main(args) == 1
     assert "OFFLOAD_MAX_WRITTEN" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

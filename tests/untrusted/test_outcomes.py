@@ -42,11 +42,11 @@ def folder(tmp_path: Path) -> Path:
 # -- streams ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", ["list b", "--help", "match b gfx906", "bundler --version"])
+@pytest.mark.parametrize("args", ["list b", "--help", "match b gfx906", "bundler --version"])
 @pytest.mark.parametrize("stream", [">&-", ">/dev/full"])
-def test_standard_output_that_cannot_be_written(folder: Path, words: str, stream: str) -> None:
+def test_standard_output_that_cannot_be_written(folder: Path, args: str, stream: str) -> None:
     """If a result cannot be written, the command prints one line and returns 1."""
-    done = shell(f"$T {words} {stream}", folder)
+    done = shell(f"$T {args} {stream}", folder)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "standard output: " in done.stderr
@@ -75,7 +75,7 @@ HOSTILE = "a\n::error::forged\x1b[31m\x9b2J\u202e\u2028.o"
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         *(("list",), ("extract", "-o", "out"), ("thin", "--keep", "gfx906", "-o", "out")),
         *(
@@ -87,14 +87,14 @@ HOSTILE = "a\n::error::forged\x1b[31m\x9b2J\u202e\u2028.o"
         ("compile", "--host", "--kind", "hip", "-o", "out"),
         ("bundler", "-type=o", "-list", "-input"),
     ],
-    ids=lambda words: words[0],
+    ids=lambda args: args[0],
 )
 @pytest.mark.parametrize("there", [True, False])
-def test_messages_are_lines(folder: Path, words: tuple[str, ...], there: bool) -> None:
+def test_messages_are_lines(folder: Path, args: tuple[str, ...], there: bool) -> None:
     """Line breaks, escape sequences and bidi controls in names do not reach a stream."""
     if there:
         (folder / HOSTILE).write_bytes(bundle({HOSTILE.encode(): b"x"})[:-1])
-    done = subprocess.run([*TOOL, *words, HOSTILE], cwd=folder, capture_output=True, check=False)
+    done = subprocess.run([*TOOL, *args, HOSTILE], cwd=folder, capture_output=True, check=False)
     for text in (done.stdout, done.stderr):
         assert b"\n::error::" not in text
         assert b"\x1b" not in text
@@ -112,8 +112,8 @@ def test_escapes() -> None:
 
 
 def test_a_line_break_in_a_triple(folder: Path, capsys: Capture) -> None:
-    words = ["wrapper", "--kind=openmp", "--triple=x86_64\nevil", "-o", str(folder / "o.bc")]
-    assert main([*words, str(folder / "b")]) == 1
+    args = ["wrapper", "--kind=openmp", "--triple=x86_64\nevil", "-o", str(folder / "o.bc")]
+    assert main([*args, str(folder / "b")]) == 1
     assert "not printable" in capsys.readouterr().err
     assert not (folder / "o.bc").exists()
 
@@ -134,9 +134,9 @@ def test_one_output_twice(folder: Path, capsys: Capture) -> None:
     """Two outputs that are the same file are rejected, whatever their names."""
     (folder / "link").symlink_to("out")
     hip = [HOST.decode(), GFX906.decode()]
-    words = ["bundler", "-type=bc", "-unbundle", f"-targets={','.join(hip)}"]
-    words += [f"-input={folder / 'b'}", f"-output={folder / 'out'}", f"-output={folder / 'link'}"]
-    assert main(words) == 1
+    args = ["bundler", "-type=bc", "-unbundle", f"-targets={','.join(hip)}"]
+    args += [f"-input={folder / 'b'}", f"-output={folder / 'out'}", f"-output={folder / 'link'}"]
+    assert main(args) == 1
     assert "are one output" in capsys.readouterr().err
     assert not (folder / "out").exists()
     with pytest.raises(UsageError), replace_all([folder / "x", f"{folder}/./x"]):
@@ -240,9 +240,9 @@ def test_an_input_is_cut_while_a_command_runs(folder: Path) -> None:
                               stdout=subprocess.DEVNULL) as process:  # fmt: skip
             time.sleep(0.03 * step)
             os.truncate(folder / "x", 400_000 + step)
-            _, said = process.communicate(timeout=60)
-        assert process.returncode in (0, 1, -signal.SIGBUS), said
-        assert said.count(b"\n") == max(process.returncode, 0)
+            _, output = process.communicate(timeout=60)
+        assert process.returncode in (0, 1, -signal.SIGBUS), output
+        assert output.count(b"\n") == max(process.returncode, 0)
 
 
 # -- signals ---------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def test_whenever_a_command_is_ended(name: str) -> None:
 
 def test_no_memory(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """Errors that no command catches are one line: out of memory, too deep, unexpected ones."""
-    for error, said in (
+    for error, output in (
         (MemoryError(), "more memory than there is"),
         (RecursionError(), "nested too deep"),
         (KeyError("x"), "KeyError: 'x'; unexpected error"),
@@ -276,7 +276,7 @@ def test_no_memory(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Non
         assert main(["match", str(folder / "b"), "gfx906"]) == 1
         lines = capsys.readouterr().err.splitlines()
         assert len(lines) == 1
-        assert said in lines[0]
+        assert output in lines[0]
 
 
 def test_an_input_is_not_its_own_stream(tmp_path: Path) -> None:

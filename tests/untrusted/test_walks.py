@@ -27,9 +27,9 @@ from tests.operations.archives import thin_archive
 BUNDLE = bundle({GFX906: b"image"})
 
 
-def listed(capsys: Capture, *words: str) -> tuple[list[str], list[str]]:
+def listed(capsys: Capture, *args: str) -> tuple[list[str], list[str]]:
     """Run ``list --json``, which must return 1; return target IDs and error lines."""
-    assert main(["list", "--json", *words]) == 1
+    assert main(["list", "--json", *args]) == 1
     captured = capsys.readouterr()
     return [row["target_id"] for row in json.loads(captured.out)], captured.err.splitlines()
 
@@ -57,10 +57,10 @@ def test_whatever_happens_in_a_file(
     errors = iter([IndexError("odd"), MemoryError()])
     real = Path
 
-    def read(*words: object, **options: object) -> object:
+    def read(*args: object, **options: object) -> object:
         for error in errors:
             raise error
-        return read_bundle(*words, **options)  # type: ignore[arg-type]
+        return read_bundle(*args, **options)  # type: ignore[arg-type]
 
     from offload_tool.formats.bundle.binary import read_bundle
 
@@ -103,7 +103,7 @@ def test_a_thin_archive_of_what_is_no_file(tmp_path: Path, capsys: Capture, name
 
 @pytest.mark.parametrize(("name", "what"), [("fifo", "is a FIFO"), ("/dev/zero", "is a device")])
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("list",),
         ("bundler", "-type=o", "-list", "-input"),
@@ -113,7 +113,7 @@ def test_a_thin_archive_of_what_is_no_file(tmp_path: Path, capsys: Capture, name
         ("merge", "-o", "out", "b"),
         ("compile", "-o", "out", "--target-id", "gfx906", "--kind", "hip"),
     ],
-    ids=lambda words: words[0],
+    ids=lambda args: args[0],
 )
 def test_an_input_that_is_no_file(
     tmp_path: Path,
@@ -121,13 +121,13 @@ def test_an_input_that_is_no_file(
     monkeypatch: pytest.MonkeyPatch,
     name: str,
     what: str,
-    words: tuple[str, ...],
+    args: tuple[str, ...],
 ) -> None:
     """A FIFO or device named by the user is rejected by its type, without blocking."""
     monkeypatch.chdir(tmp_path)
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "b").write_bytes(BUNDLE)
-    assert main([*words, name]) == 1
+    assert main([*args, name]) == 1
     assert f"{what}; expected a regular file" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
@@ -177,8 +177,8 @@ def test_a_kpack_marker_of_files_elsewhere(
     program = folder / "program"
     program.write_bytes(marked_program((KpackMarker("k", (path,)), 0), relocated=True))
     out = tmp_path / "out"
-    for words in (["list"], ["extract", "-o", str(out)], ["check"]):
-        assert main([*words, str(program)]) == 1
+    for args in (["list"], ["extract", "-o", str(out)], ["check"]):
+        assert main([*args, str(program)]) == 1
         assert "allow it with OFFLOAD_KPACK_OUTSIDE=1" in capsys.readouterr().err
     with pytest.raises(FormatError, match=r"names the kpack archive '/.*', which is neither"):
         list_images(program)
@@ -310,9 +310,9 @@ def test_all_is_outside_of_known_sections(tmp_path: Path, capsys: Capture) -> No
     path = tmp_path / "bare.dll"
     path.write_bytes(make_coff({b".rdata": b"abc" + BUNDLE}))
     assert main(["list", str(path)]) == 1
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 2
-    assert "outside of every known section" in said[0]
+    output = capsys.readouterr().err.splitlines()
+    assert len(output) == 2
+    assert "outside of every known section" in output[0]
     assert main(["list", "--scan", str(path)]) == 0
 
 

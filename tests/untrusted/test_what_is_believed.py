@@ -40,9 +40,9 @@ NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be a second user, too")
 
 
-def run(*words: str, cwd: Path | None = None) -> str:
+def run(*args: str, cwd: Path | None = None) -> str:
     """Run a command that must reject its input; return its messages."""
-    command = [sys.executable, "-m", "offload_tool", *words]
+    command = [sys.executable, "-m", "offload_tool", *args]
     done = subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, check=False, timeout=60, stdin=0
     )

@@ -46,8 +46,8 @@ def test_host_is_the_first_dummy_entry(beside: Beside) -> None:
         "env.OffloadBundle('ours', 'k.hip', OFFLOAD_ARCH='gfx906', "
         "CCFLAGS=['-nogpuinc', '-nogpulib', '-O1'])\n"
     )
-    words = ("-type=o", f"-targets={IDS[0]},hipv4{IDS[1][3:]}", "-bundle-align=4096")
+    args = ("-type=o", f"-targets={IDS[0]},hipv4{IDS[1][3:]}", "-bundle-align=4096")
     beside.write("empty", b"")
     inputs = ("-input=empty", "-input=ours.gfx906.co", "-output=theirs")
-    beside.run("clang-offload-bundler", *words, *inputs)
+    beside.run("clang-offload-bundler", *args, *inputs)
     assert beside.read("ours.hipfb") == beside.read("theirs")

@@ -51,6 +51,6 @@ def test_repacked(beside: Beside, method: str, version: int) -> None:
     made = beside.read("small.hipfb")
     assert (made[:4], made[4]) == (b"CCOB", version)
     assert beside.read("again.hipfb") == beside.read("plain")
-    words = ("-type=bc", "-unbundle", f"-targets={HOST},{HIP}", "-input=small.hipfb")
-    beside.run("clang-offload-bundler", *words, "-output=u0", "-output=u1")
+    args = ("-type=bc", "-unbundle", f"-targets={HOST},{HIP}", "-input=small.hipfb")
+    beside.run("clang-offload-bundler", *args, "-output=u0", "-output=u1")
     assert beside.read("u1") == beside.read("b.in")

@@ -292,10 +292,10 @@ def test_llvm_reads_every_method(bundler: Bundler, tmp_path: Path) -> None:
     bundler(*images(tmp_path), "-output=plain")
     plain = (tmp_path / "plain").read_bytes()
     pack(tmp_path / "ours", [plain], method="zlib")
-    said = bundler("-list", "-input=ours", "-verbose")
-    assert sorted(said.stdout.split()) == sorted([HOST, GFX906])
-    assert "Decompression method: zlib\n" in said.stderr
-    assert "Hashes match: Yes\n" in said.stderr
+    output = bundler("-list", "-input=ours", "-verbose")
+    assert sorted(output.stdout.split()) == sorted([HOST, GFX906])
+    assert "Decompression method: zlib\n" in output.stderr
+    assert "Hashes match: Yes\n" in output.stderr
 
 
 @pytest.mark.llvm
@@ -305,9 +305,9 @@ def test_llvm_skips_frames_too(bundler: Bundler, tmp_path: Path) -> None:
     payload = skippable(b"CCOB\3\0\1\0" * 9) + zstandard.compress(plain) + skippable(b"x")
     data = compressed(plain, payload=payload)
     (tmp_path / "ours").write_bytes(data)
-    said = bundler("-list", "-input=ours", "-verbose")
-    assert sorted(said.stdout.split()) == sorted([HOST, GFX906])
-    assert "Hashes match: Yes\n" in said.stderr
+    output = bundler("-list", "-input=ours", "-verbose")
+    assert sorted(output.stdout.split()) == sorted([HOST, GFX906])
+    assert "Hashes match: Yes\n" in output.stderr
     view = memoryview(data)
     assert decompress(view, read_compressed_header(view))[0] == plain
 
@@ -323,5 +323,5 @@ def test_size_compared_with_llvm(bundler: Bundler, tmp_path: Path, size: int, le
     report = pack(tmp_path / "ours", [plain], level=level)
     theirs = (tmp_path / "theirs").stat().st_size
     assert report.end <= 1.05 * theirs
-    said = bundler("-list", "-input=ours", "-verbose")
-    assert "Hashes match: Yes\n" in said.stderr
+    output = bundler("-list", "-input=ours", "-verbose")
+    assert "Hashes match: Yes\n" in output.stderr

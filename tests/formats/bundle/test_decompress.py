@@ -288,23 +288,23 @@ def test_memory_is_bounded(method: int) -> None:
     else:
         engine = zlib.compressobj()
         payload = b"".join(engine.compress(bytes(BLOCK)) for _ in range(blocks)) + engine.flush()
-    said = in_256_mib(compressed(b"", 3, method, size=size, payload=payload))
-    assert said.splitlines()[-1] == str(size)
-    assert "hash stored in the header" in said  # that it was the last error proves it ran through
+    output = in_256_mib(compressed(b"", 3, method, size=size, payload=payload))
+    assert output.splitlines()[-1] == str(size)
+    assert "hash stored in the header" in output  # that it was the last error proves it ran through
 
 
 def test_size_in_header_costs_no_memory() -> None:
     """A recorded size that the payload cannot reach is refused where it would not fit."""
-    said = in_256_mib(compressed(TEXT, size=1 << 40, payload=UNSIZED_TEXT))
-    assert "what the payload can hold" in said
-    assert said.splitlines()[-1] == "0"
+    output = in_256_mib(compressed(TEXT, size=1 << 40, payload=UNSIZED_TEXT))
+    assert "what the payload can hold" in output
+    assert output.splitlines()[-1] == "0"
 
 
 def test_refused_at_the_first_byte_too_many() -> None:
     """A payload that holds far more than recorded is left after the first chunk."""
-    said = in_256_mib(compressed(b"", size=BLOCK, payload=repeated(b"\0", 4096)))
-    assert "found 131072" in said
-    assert int(said.splitlines()[-1]) <= BLOCK
+    output = in_256_mib(compressed(b"", size=BLOCK, payload=repeated(b"\0", 4096)))
+    assert "found 131072" in output
+    assert int(output.splitlines()[-1]) <= BLOCK
 
 
 def test_large_bundle_is_mapped(tmp_path: Path, monkeypatch) -> None:

@@ -134,12 +134,12 @@ def test_cuobjdump_reads_it(
     """NVIDIA's reader sees every image with its processor, and extracts what was put in."""
     images = [*cubins[:9], Image("ptx", "sm_90a", ptx("sm_90a"), "n.cu")]
     (tmp_path / "f.fatbin").write_bytes(written(images, level))
-    said = subprocess.run(
+    output = subprocess.run(
         [nvidia("cuobjdump"), "f.fatbin"], cwd=tmp_path, check=True, capture_output=True, text=True
     ).stdout
-    arches = [line.split()[-1] for line in said.splitlines() if line.startswith("arch = ")]
+    arches = [line.split()[-1] for line in output.splitlines() if line.startswith("arch = ")]
     assert arches == [image.processor for image in images]
-    assert said.count("host = linux") == said.count("compile_size = 64bit") == len(images)
+    assert output.count("host = linux") == output.count("compile_size = 64bit") == len(images)
     for what in ("-xelf", "-xptx"):
         command = [nvidia("cuobjdump"), what, "all", "f.fatbin"]
         subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)

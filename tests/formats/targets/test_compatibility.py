@@ -242,8 +242,8 @@ def test_reasons_of_cuda(code: str, device: str, reason: str) -> None:
 def test_rules_of_ptx(seed: int, nvidia: Callable[[str], Path], tmp_path: Path) -> None:
     """NVIDIA's assembler takes PTX for exactly the processors that we say can run it."""
     ptxas = nvidia("ptxas")
-    said = run_tool(ptxas, "--help")
-    known = sorted(set(re.findall(r"'(sm_\d+[af]?)'", said)))
+    output = run_tool(ptxas, "--help")
+    known = sorted(set(re.findall(r"'(sm_\d+[af]?)'", output)))
     rng = random.Random(seed)
     for _ in range(12):
         target, processor = rng.choice(known), rng.choice(known)
