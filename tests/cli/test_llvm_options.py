@@ -6,10 +6,11 @@ import os
 import random
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given, settings
@@ -30,7 +31,7 @@ from tests.conftest import Capture, Tool
 
 TOOL = "/some/where/clang-offload-bundler"
 
-# The bundler's option parser rejects each of these.
+# The bundler's option parser rejects each of these, and `REFUSED_VALUES` behind "-type=o".
 REFUSED = """
 
 foo
@@ -57,59 +58,14 @@ foo bar
 -type=o -inputs
 -type=o -bundle-align
 -type=o -compression-level
--type=o -unbundle=maybe
--type=o -unbundle=tRUE
--type=o -unbundle=true=1
--type=o -unbundle=yes
--type=o -unbundle=2
--type=o -list=x=y
 -type=o -list=on -list
 -type=o -unbundle maybe
 -type=o -unbundle false
--type=o -###=foo
--type=o -verbose=-1
--type=o -bundle-align=
--type=o -bundle-align=x
--type=o -bundle-align=-1
 -type=o -bundle-align -1
--type=o -bundle-align=+1
--type=o -bundle-align=' 1'
--type=o -bundle-align='1 '
--type=o -bundle-align=018
--type=o -bundle-align=08
--type=o -bundle-align=0x
--type=o -bundle-align=0xg
--type=o -bundle-align=0b
--type=o -bundle-align=0b12
--type=o -bundle-align=0o
--type=o -bundle-align=0o8
--type=o -bundle-align=0O7
--type=o -bundle-align=0_1
--type=o -bundle-align=1_000
--type=o -bundle-align=--1
--type=o -bundle-align=1.0
--type=o -bundle-align=\N{ARABIC-INDIC DIGIT FOUR}
--type=o -bundle-align=4294967296
--type=o -bundle-align=18446744073709551617
--type=o -bundle-align=99999999999999999999999999999999999999999999
--type=o -compression-level=
--type=o -compression-level=x
--type=o -compression-level=-
--type=o -compression-level=+1
--type=o -compression-level=--1
--type=o -compression-level=2147483648
--type=o -compression-level=-2147483649
--type=o -compression-level=9223372036854775808
 -compression-level -type=bc
 -bundle-align=x -bundle-align=1
---help=false
---help=
---help-hidden=1 -type=o
---version=1
---print-options=2
 --print-options
 -h
--h=foo
 -hh=foo
 -type=o --foo -h
 -h0
@@ -134,6 +90,20 @@ foo bar
 --print-optionss
 -type=bc b\N{LATIN SMALL LETTER E WITH ACUTE} -tip\N{LATIN SMALL LETTER E WITH ACUTE}
 """
+REFUSED_VALUES = {
+    "-unbundle": "maybe tRUE true=1 yes 2",
+    "-list": "x=y",
+    "-###": "foo",
+    "-verbose": "-1",
+    "-bundle-align": "'' x -1 +1 ' 1' '1 ' 018 08 0x 0xg 0b 0b12 0o 0o8 0O7 0_1 1_000 --1 1.0 "
+    "\N{ARABIC-INDIC DIGIT FOUR} 4294967296 18446744073709551617 9999999999999999999999999999999",
+    "-compression-level": "'' x - +1 --1 2147483648 -2147483649 9223372036854775808",
+    "--help": "false ''",
+    "--help-hidden": "1",
+    "--version": "1",
+    "--print-options": "2",
+    "-h": "foo",
+}
 
 # The option parser accepts each of these; the real tool may reject them later.
 ACCEPTED = """
@@ -148,34 +118,24 @@ ACCEPTED = """
 -type=bc --
 -type=bc -unbundle
 -type=bc -unbundle=
--type=bc -unbundle=TRUE -list=True -compress=true -verbose=1
--type=bc -unbundle=FALSE -list=False -compress=false -verbose=0
--type=bc -unbundle=0 -###=1
 -type=bc -###
--type=bc -bundle-align=0
--type=bc -bundle-align=00
--type=bc -bundle-align=0x10
--type=bc -bundle-align=0XfF
--type=bc -bundle-align=0b11
--type=bc -bundle-align=0B11
--type=bc -bundle-align=0o17
--type=bc -bundle-align=017
--type=bc -bundle-align=000000000000000000000000000000000001
 -type=bc -bundle-align 4294967295
--type=bc -compression-level=-1
 -type=bc -compression-level -1
--type=bc -compression-level=-0x10
--type=bc -compression-level=-0
--type=bc -compression-level=2147483647
--type=bc -compression-level=-2147483648
 -type=bc -targets= -targets=a,,b -targets=,
 -type=bc -input=a,b -input c,d
 -type=bc -inputs=a,b --inputs c,d
 -type=bc -hip-openmp-compatible -allow-missing-bundles -check-input-archive
 -type=bc --print-options --print-all-options=1
--type=bc -h=false
--type=bc -hhh=0
 """
+ACCEPTED_VALUES = {
+    **dict.fromkeys(("-unbundle", "-list", "-compress"), "TRUE True true 1 FALSE False false 0"),
+    "-verbose": "0 1",
+    "-###": "1",
+    "-bundle-align": "0 00 0x10 0XfF 0b11 0B11 0o17 017 000000000000000000000000000000000001",
+    "-compression-level": "-1 -0x10 -0 2147483647 -2147483648",
+    "-h": "false",
+    "-hhh": "0",
+}
 
 INFORMATION = """
 --help
@@ -266,8 +226,11 @@ a -- -b
 }
 
 
-def lines(table: str) -> list[str]:
-    return table.removeprefix("\n").split("\n")[:-1]
+def lines(table: str, values: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """Return the command lines of a table, and one for each value of an option."""
+    found = table.removeprefix("\n").split("\n")[:-1]
+    pairs = ((option, value) for option in values for value in shlex.split(values[option]))
+    return found + [f"-type=o {option}={shlex.quote(value)}" for option, value in pairs]
 
 
 @dataclass(frozen=True)
@@ -310,7 +273,7 @@ def refused_by_parser(done: Done, tool: str) -> bool:
 
 
 @pytest.mark.llvm
-@pytest.mark.parametrize("line", lines(REFUSED))
+@pytest.mark.parametrize("line", lines(REFUSED, REFUSED_VALUES))
 def test_refused_as_llvm_does(line: str, llvm: Tool, tmp_path: Path) -> None:
     """A wrong command line leads to LLVM's message on standard error, byte for byte."""
     tool = llvm("clang-offload-bundler")
@@ -321,7 +284,7 @@ def test_refused_as_llvm_does(line: str, llvm: Tool, tmp_path: Path) -> None:
 
 
 @pytest.mark.llvm
-@pytest.mark.parametrize("line", lines(ACCEPTED))
+@pytest.mark.parametrize("line", lines(ACCEPTED, ACCEPTED_VALUES))
 def test_accepted_as_llvm_does(line: str, llvm: Tool, tmp_path: Path) -> None:
     """Arguments that LLVM's parser accepts are accepted; later checks report their errors."""
     tool = llvm("clang-offload-bundler")

@@ -414,19 +414,7 @@ BAD_ELF = b"\x7fELF" + ELF[4:40] + struct.pack("<Q", 1 << 40) + ELF[48:]
 CORRUPT = {
     "member-header-cut": (archive(GOOD_MEMBER) + header(b"b/", 0)[:30], r"offset 0x{FIRST:x}, hea"),
     "member-cut": (archive(GOOD_MEMBER, (b"b.o/", GOOD))[:-9], r"size of member 2 \('b.o'\)"),
-    "member-size": (archive(GOOD_MEMBER) + header(b"b.o/", 9), r"size of member 2 \('b.o'\)"),
     "bundle-cut": (archive(GOOD_MEMBER, (b"b.o/", GOOD[:-9])), r"\(b.o\)', offset 0x56, entry 2"),
-    "bundle-size": (archive((b"b.o/", claiming(99, 1 << 63))), r"\(b.o\)', offset 0x20, entry 1"),
-    "bundle-offset": (archive((b"b.o/", claiming(1 << 63, 4))), r"\(b.o\)', offset 0x20, entry 1"),
-    "image-in-table": (archive((b"b.o/", claiming(8, 4))), r"\(b.o\)', offset 0x0.*of entry 1"),
-    "entry-count": (
-        archive((b"b.o/", GOOD[:24] + b"\xff" * 8 + GOOD[32:])),
-        r"\(b.o\)', offset 0x18, number of bundle entries",
-    ),
-    "id-length": (
-        archive((b"b.o/", GOOD[:48] + b"\xff" * 8 + GOOD[56:])),
-        r"\(b.o\)', offset 0x38, bundle entry ID of entry 1",
-    ),
     "id-without-fields": (
         archive((b"b.o/", binary(("hip-gfx906", b"x")))),
         r"offset 0x8, member 'b.o': expected <kind>-<triple>.*'hip-gfx906'",
@@ -436,66 +424,27 @@ CORRUPT = {
         r"\(b.o\)', offset 0x.*section header table: expected",
     ),
     "compressed-cut": (archive((b"b.o/", compressed(GOOD)[:-9])), r"\(b.o\)', offset 0x8, total"),
-    "compressed-size": (archive((b"b.o/", compressed(GOOD, size=99))), r"\(b.o\)', offset 0x"),
-    "compressed-hash": (archive((b"b.o/", compressed(GOOD, digest=bytes(8)))), r"\(b.o\)', off"),
-    "compressed-rest": (archive((b"b.o/", compressed(GOOD) + b"rest")), r"\(b.o\)', offset 0x"),
     "compressed-line-ends": (
         archive((b"b.o/", compressed(GOOD) + b"\n" * 8)),
         r"\(b.o\)', offset 0x.*another bundle after a compressed one",
     ),
-    "compressed-cut-header": (archive((b"b.o/", b"CCOB\3\0\1\0\n")), r"\(b.o\)', offset 0x0, h"),
     "object-cut": (archive((b"b.o/", make_elf()[:-9])), r"\(b.o\)', offset 0x.*cut short"),
     "name-leads-out": (archive((b"../../evil.o/", GOOD)), r"offset 0x8, member '../../evil.o'"),
-    "name-is-parent": (archive((b"../", GOOD)), r"offset 0x8, member '..': expected a name"),
-    "name-nul": (archive((b"a\0b.o/", GOOD)), r"offset 0x8, member 'a\\x00b.o': expected a name"),
     "long-name-leads-out": (
         archive((b"//", b"a/../../../evil.o/\n"), (b"/0", GOOD)),
         r"offset 0x.*, member 'a/../../../evil.o': expected",
-    ),
-    "long-name-missing": (archive((b"/99", GOOD)), r"offset 0x8, name of member 1.*there is none"),
-    "long-name-behind-end": (
-        archive((b"//", b"a_long_member_name.o/\n"), (b"/99", GOOD)),
-        r"offset 0x5a, name of member 1 \('/99'\): expected an ended name at offset 99",
-    ),
-    "long-name-table-size": (
-        archive((b"//", b"a_long_member_name.o/\n"))[:-6],
-        r"offset 0x38, size of the long-name table: expected at most 16",
     ),
     "bsd-name-leads-out": (
         archive((b"#1/12", b"../evil.o\0\0\0" + GOOD)),
         r"offset 0x8, member '../evil.o': expected a name without '..'",
     ),
-    "bsd-name-nul": (
-        archive((b"#1/8", b"a\0b.o\0\0\0" + GOOD)),
-        r"offset 0x8, member 'a\\x00b.o': expected a name without",
-    ),
-    "bsd-name-size": (
-        archive((b"#1/9999", GOOD)),
-        r"offset 0x8, name of member 1 \('#1/9999'\): expected a name of at most 899 bytes",
-    ),
     "name-of-two-lines": (
         archive((b"#1/8", b"a\nb.o\0\0\0" + GOOD)),
         r"offset 0x8, member 'a\\nb.o': has an entry for which a member with the name 'a\\nb-",
     ),
-    "index-size": (
-        archive() + header(b"/", 1 << 31) + bytes(4),
-        r"offset 0x38, size of the symbol index: expected at most 4.*, found 2147483648",
-    ),
-    "index-behind-members": (
-        archive(GOOD_MEMBER, (b"/", bytes(4))),
-        r"offset 0x{FIRST:x}, name of the symbol index: expected b'/' before the members",
-    ),
     "compressed-bomb": (
         archive((b"b.o/", compressed(GOOD, size=1 << 62))),
         r"\(b.o\)', offset 0x10, uncompressed size: .*found 4611686018427387904",
-    ),
-    "compressed-bomb-zlib": (
-        archive((b"b.o/", compressed(GOOD, 3, ZLIB, size=1 << 62))),
-        r"\(b.o\)', offset 0x10, uncompressed size: .*found 4611686018427387904",
-    ),
-    "compressed-image-elf": (
-        archive((b"b.o/", compressed(binary((GPU + "gfx906", BAD_ELF))))),
-        r"\(b.o\)', offset 0x.*section header table: expected",
     ),
     "thin-missing": (
         thin(b"gone.o"),
@@ -535,15 +484,10 @@ def test_corrupt_archives(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hda.a", "link.a"]
 
 
-@pytest.mark.parametrize(
-    "index",
-    [b"", b"\0", b"\xff" * 4, struct.pack(">II", 1, 1 << 31) + b"f\0", struct.pack(">I", 9)],
-    ids=["empty", "cut", "count", "offset", "names"],
-)
 @pytest.mark.parametrize("field", [b"/", b"/SYM64/", b"__.SYMDEF"])
-def test_lying_symbol_index(tmp_path: Path, index: bytes, field: bytes) -> None:
+def test_lying_symbol_index(tmp_path: Path, field: bytes) -> None:
     """The symbol index of an HDA is not read, so wrong contents have no effect."""
-    (tmp_path / "hda.a").write_bytes(archive((field, index), GOOD_MEMBER))
+    (tmp_path / "hda.a").write_bytes(archive((field, b"\xff" * 4), GOOD_MEMBER))
     unbundle_archive(tmp_path / "hda.a", {ONE: tmp_path / "out.a"})
     assert members_of(tmp_path / "out.a") == [ELF]
 

@@ -54,7 +54,7 @@ def test_older_layout(beside: Beside) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "args"),
+    ("call", "message"),
     [
         ("'w.bc', 'a.in', OFFLOAD_TARGETS='banana'", "invalid target ID 'banana'"),
         ("'w.bc', 'a.in', OFFLOAD_TARGETS='gfx906 gfx908'", "one target ID for each of 1 images"),
@@ -62,5 +62,5 @@ def test_older_layout(beside: Beside) -> None:
         ("'w.bc', 'a.in', OFFLOAD_KIND='hip', OFFLOAD_TARGETS='gfx906'", "for openmp, not for hip"),
     ],
 )
-def test_mistakes(beside: Beside, call: str, args: str) -> None:
-    beside.refused(f"env['OFFLOAD_KIND'] = 'openmp'\nenv.OffloadWrapper({call})\n", args)
+def test_mistakes(beside: Beside, call: str, message: str) -> None:
+    beside.refused(f"env['OFFLOAD_KIND'] = 'openmp'\nenv.OffloadWrapper({call})\n", message)
