@@ -16,11 +16,14 @@ from offload_tool.manifest import manifest_path
 from offload_tool.manifest.include_search import Lookups
 from offload_tool.manifest.key import Cause, Key, Part, Reason
 from offload_tool.manifest.manifest import (
+    OutputRecord,
     PassRecord,
     State,
     judge,
+    read_output_record,
     read_record,
     record_pass_result,
+    write_output_record,
     write_record,
 )
 from offload_tool.manifest.race_check import Start
@@ -93,6 +96,27 @@ def test_looks_are_kept(made: PassRecord, monkeypatch: pytest.MonkeyPatch) -> No
     fresh = DigestCache()
     record = read_record("m", fresh, "k.co")
     assert judge(record, KEY, fresh, "k.co").state is State.CURRENT
+
+
+@given(passes=st.dictionaries(TEXTS, RECORDS, max_size=3), texts=st.dictionaries(TEXTS, TEXTS))
+def test_round_trip_of_an_output(
+    folder: Path, passes: dict[str, PassRecord], texts: dict[str, str]
+) -> None:
+    """So is the record of an output that several passes make; one that is cut is none."""
+    path = folder / "o"
+    record = OutputRecord("digest", passes, texts)
+    write_output_record(str(path), record, DigestCache(), "k.o")
+    assert read_output_record(str(path), DigestCache(), "k.o") == record
+    first, *others = path.read_text().splitlines(keepends=True)
+    other = first.replace('"version": ', '"version": 9')
+    for damaged in ([first, *others[:-1]], others, [other, *others], [first]):
+        path.write_text("".join(damaged))
+        assert read_output_record(str(path), DigestCache(), "k.o") is None
+
+
+def test_part_of_a_key() -> None:
+    """A key without a part has the others, and its files."""
+    assert KEY.without(Part.COMMAND) == Key({Part.COMPILER: "2"}, KEY.files)
 
 
 @given(data=st.data())

@@ -201,6 +201,10 @@ ROWS = {
     "another flag": Row(
         lambda p: p.args.__setitem__(1, "-S"), "its command changed (without -c; with -S)"
     ),
+    "seven flags": Row(
+        lambda p: p.args.extend(f"-D{n}" for n in range(7)),
+        "its command changed (with -D0, -D1, -D2, -D3, -D4)",
+    ),
     "order of folders": Row(lambda p: p.args.reverse(), "its command changed"),
     "compiler": Row(part(Part.COMPILER), "the compiler changed"),
     "variable": Row(part(Part.VARIABLES), "a variable that the compiler reads changed"),

@@ -1,1 +1,0 @@
-"""Bundled Device Binaries: the layout of clang-offload-bundler's binary files."""

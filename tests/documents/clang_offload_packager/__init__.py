@@ -1,1 +1,0 @@
-"""Clang Offload Packager: https://clang.llvm.org/docs/ClangOffloadPackager.html."""

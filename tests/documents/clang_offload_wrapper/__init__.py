@@ -1,1 +1,0 @@
-"""Clang Offload Wrapper: the document of the program in AMD's compiler."""

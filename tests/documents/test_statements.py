@@ -1,0 +1,473 @@
+"""Statements of the documents of LLVM's tools, each as an SConstruct, beside LLVM's own commands.
+
+The documents: clang.llvm.org/docs/ClangOffloadBundler.html and ClangOffloadPackager.html of Clang
+22, that of clang-offload-wrapper in AMD's compiler, "Bundled Device Binaries", and the proposal of
+clang-offload-bundler. A row begins with the document's words.
+"""
+
+from __future__ import annotations
+
+import shlex
+import struct
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+import pytest
+
+from offload_tool import list_images
+from tests.documents.conftest import Beside
+
+pytestmark = pytest.mark.llvm
+
+HOST = "host-x86_64-unknown-linux-gnu-"
+HIP = "hip-amdgcn-amd-amdhsa--"
+GFX906 = f"{HIP}gfx906"
+IDS = (HOST, GFX906, "openmp-amdgcn-amd-amdhsa--gfx90a:sramecc+:xnack-")
+OPENMP = (HOST, "openmp-amdgcn-amd-amdhsa--gfx906", "openmp-nvptx64-nvidia-cuda-unknown-sm_70")
+AMD = "triple=amdgcn-amd-amdhsa"
+NVIDIA = "triple=nvptx64-nvidia-cuda"
+BUNDLER, PACKAGER = "clang-offload-bundler", "llvm-offload-binary"
+UNBUNDLE = f"{BUNDLER} -type=bc -unbundle"
+
+
+class Row(NamedTuple):
+    """An SConstruct, and what is expected of it."""
+
+    scons: str
+    same: Mapping[str, str] = MappingProxyType({})
+    """LLVM's file for each of ours; empty if the SConstruct is refused."""
+    llvm: Sequence[str] = ()
+    """LLVM's commands behind it."""
+    messages: Sequence[str] = ()
+    before: Sequence[str] = ()
+    """LLVM's commands before it."""
+    begins: Mapping[str, bytes] = MappingProxyType({})
+    """The first bytes of files of ours."""
+    refused_there: str = ""
+    """LLVM's command that fails with the first message, too."""
+
+
+def bundled(names: str, ids: Sequence[str], output: str, options: str = "-type=bc") -> str:
+    """Return the command that bundles the files a.in to c.in."""
+    inputs = " ".join(f"-input={name}.in" for name in names)
+    return f"{BUNDLER} {options} -targets={','.join(ids)} {inputs} -output={output}"
+
+
+def bundle(files: str, ids: object, **options: object) -> str:
+    """Return a call of OffloadBundle that makes ``ours.hipfb``."""
+    more = "".join(f", OFFLOAD_{name}={value!r}" for name, value in options.items())
+    names = [f"{name}.in" for name in files]
+    return f"env.OffloadBundle('ours.hipfb', {names}, OFFLOAD_TARGETS={ids!r}{more})\n"
+
+
+def packaged(names: str, described: Sequence[str], output: str = "theirs") -> str:
+    """Return the command that packages the files a.in to c.in."""
+    pairs = zip(names, described, strict=False)
+    images = " ".join(f"--image=file={name}.in,{what}" for name, what in pairs)
+    return f"{PACKAGER} -o {output} {images}"
+
+
+def package(call: str) -> str:
+    return f"env.OffloadPackage('ours', {call})\n"
+
+
+def archived(container: str, arguments: str, kind: str = "hip") -> str:
+    """Return the command that archives images for gfx906."""
+    return f"{PACKAGER} {container} --archive --image=file=theirs.a,{arguments},kind={kind}"
+
+
+OURS = {"ours.hipfb": "theirs"}
+PACKAGE = {"ours.offload": "theirs"}
+PLAIN = {"BUNDLE_ALIGN": 1}
+THREE = [f"{AMD},arch={arch},kind=hip" for arch in ("gfx906", "gfx908", "gfx90a")]
+OLD_CUDA = "cuda-nvptx64-nvidia-cuda-sm_80"
+UNPACKED = f"{UNBUNDLE} -targets={HOST},{GFX906} -input=small.hipfb -output=u0 -output=u1"
+TEXT, BINARY = ("i", "ii", "cui", "hipi", "d", "ll", "s"), ("bc", "gch", "ast", "o")
+CALL = "env.OffloadExtract('x', 'gab.o', OFFLOAD_ARCH='gfx906'{})\n"
+MERGED = [
+    *(packaged(name, THREE, f"{name}.bin") for name in "ab"),
+    *(f"clang -c {n}.c -Xclang -fembed-offload-object={n}.bin -o g{n}.o" for n in "ab"),
+    "ld.lld -r -o gab.o ga.o gb.o",
+]
+LIBRARY = (
+    "env.Replace(OFFLOAD_KIND='openmp', OFFLOAD_ARCH=['gfx906'], OFFLOAD_FLAGS='-nogpulib')\n"
+    "lib = env.OffloadStaticLibrary('r', ['one.c', 'two.c'])\nenv.OffloadExtract({!r}, lib)\n"
+)
+WRAPPER = "env['OFFLOAD_KIND'] = 'openmp'\nenv.OffloadWrapper({})\n".format
+WRONG = {
+    "processor": ("gfx9999", "unknown processor 'gfx9999', did you mean"),
+    "twice": ("gfx906:xnack+:xnack+", "feature 'xnack' is given more than once"),
+    "unsupported": ("gfx1030:foo+", "processor 'gfx1030' supports no features, not 'foo'"),
+    "no sign": ("gfx90a:xnack", "'xnack' must be a name and one sign"),
+    "other GPU": ("sm_80", "'sm_80' is no processor of amdgcn"),
+    "any GPU": ("generic", "'generic' names no GPU to compile for"),
+}
+BUILDERS = ("Bundle", "Unbundle", "DeviceArchive", "Package", "Extract")
+
+ROWS: dict[str, Row] = {
+    # The bundler: bundle entry IDs. LLVM's bundle has the four fields that the warning names.
+    "The bundler only accepts target triples in the 4-field format": Row(
+        bundle("a", "hip-amdgcn-amd-amdhsa-gfx906", **PLAIN),
+        OURS,
+        [bundled("a", [GFX906], "theirs")],
+        [
+            "'hip-amdgcn-amd-amdhsa-gfx906' has a triple of three fields",
+            f"it is taken as '{GFX906}', write that",
+        ],
+    ),
+    "Offload-kind: the runtime responsible for managing the entry": Row(
+        bundle("a", "cuda-nvptx64-nvidia-cuda--sm_70"),
+        messages=["invalid target 'cuda-nvptx64-nvidia-cuda--sm_70', unknown offloading kind"],
+        refused_there=bundled("a", ["cuda-nvptx64-nvidia-cuda--sm_70"], "theirs"),
+    ),
+    "Host: clang-offload-bundler always includes this entry": Row(
+        bundle("a", OPENMP[1]),
+        messages=["expecting exactly one host target but got 0"],
+        refused_there=bundled("a", [OPENMP[1]], "theirs"),
+    ),
+    **{
+        f"Each entry must have a different bundle entry ID: {builder}, {name}": Row(
+            f"env.{builder}('x', 'a.in', OFFLOAD_TARGETS={targets})\n",
+            messages=[message],
+            refused_there=f"{BUNDLER} -type={kind} -unbundle -targets={','.join(targets)} "
+            "-input=a.in -output=t0 -output=t1",
+        )
+        for builder, kind in (("OffloadUnbundle", "o"), ("OffloadDeviceArchive", "a"))
+        for name, targets, message in (
+            ("equal", [GFX906] * 2, "Duplicate targets are not allowed"),
+            ("Any", [GFX906, f"{GFX906}:xnack+"], "inputs with conflicting targets"),
+        )
+    },
+    # LLVM gives the first of two bundles, without a word.
+    "Each entry must have a different bundle entry ID: two bundles in one file": Row(
+        f"import shutil\nwith open('ab', 'wb') as out:\n"
+        "    for name in 'ab':\n        out.write(open(name + '.bundle', 'rb').read())\n"
+        f"env.OffloadUnbundle('x', 'ab', OFFLOAD_TARGETS='{GFX906}')\n",
+        {"a.in": "theirs"},
+        [f"{UNBUNDLE} -targets={GFX906} -input=ab -output=theirs"],
+        [f"'ab': 2 entries '{GFX906}', at 0x"],
+        [bundled(name, [GFX906], f"{name}.bundle") for name in "ab"],
+    ),
+    # Compression.
+    "Features to compress the full bundle: no object bundle, with a warning": Row(
+        f"env.OffloadBundle('ours.hipfb', ['a.in', 'host.o'], OFFLOAD_TARGETS={[GFX906, HOST]},\n"
+        "                  OFFLOAD_BUNDLE_TYPE='o', OFFLOAD_COMPRESS='zstd')\n",
+        OURS,
+        [
+            f"{BUNDLER} -type=o -targets={GFX906},{HOST} -compress -input=a.in -input=host.o "
+            "-output=theirs"
+        ],
+        ["offload: warning: [ours.hipfb] no compression"],
+        ["clang -c a.c -o host.o"],
+    ),
+    "Compress the full bundle: type o without a host object": Row(
+        bundle("a", GFX906, BUNDLE_TYPE="o", COMPRESS="zstd", **PLAIN),
+        {"u": "a.in"},
+        [f"{BUNDLER} -type=o -unbundle -targets={GFX906} -input=ours.hipfb -output=u"],
+        begins={"ours.hipfb": b"CCOB"},
+    ),
+    **{
+        f"Compress the full bundle, afterwards: {method}, version {version}": Row(
+            f"env.OffloadRepack('small', 'plain', OFFLOAD_COMPRESS='{method}', "
+            f"OFFLOAD_COMPRESS_VERSION={version})\n"
+            "env.OffloadRepack('again', 'small.hipfb', OFFLOAD_BUNDLE_ALIGN=1)\n",
+            {"again.hipfb": "plain", "u1": "b.in"},
+            [UNPACKED],
+            before=[bundled("ab", [HOST, GFX906], "plain")],
+            begins={"small.hipfb": bytes([*b"CCOB", version])},
+        )
+        for method, version in (("zstd", 3), ("zstd", 2), ("zlib", 3))
+    },
+    # Target IDs: every builder refuses wrong ones, also where entries may be missing.
+    **{
+        f"A target feature name that is supported by the processor: {builder}, {wrong}": Row(
+            f"env.Offload{builder}('x', 'a.in', OFFLOAD_TARGETS='{HIP}{WRONG[wrong][0]}',\n"
+            "    OFFLOAD_ALLOW_MISSING_BUNDLES=True)\n",
+            messages=["OFFLOAD_TARGETS", WRONG[wrong][1]],
+        )
+        for builder, wrong in (
+            *((BUILDERS[0], wrong) for wrong in WRONG),
+            *((name, "processor") for name in BUILDERS[1:]),
+        )
+    },
+    "Processor: a target specific processor": Row(
+        f"env.Replace(OFFLOAD_ALLOW_UNKNOWN_ARCH=True, OFFLOAD_TARGETS='{HIP}gfx9999')\n"
+        "env.OffloadUnbundle('u', env.OffloadBundle('ours', 'a.in', OFFLOAD_BUNDLE_ALIGN=1))\n",
+        {"u.gfx9999.co": "a.in"},
+        messages=[f"unknown processor 'gfx9999' in '{HIP}gfx9999' is kept"],
+    ),
+    "The canonical form is used for all generated output": Row(
+        bundle("a", f"{HIP}gfx90a:xnack-:sramecc+", **PLAIN),
+        OURS,
+        [bundled("a", [f"{HIP}gfx90a:sramecc+:xnack-"], "theirs")],
+    ),
+    # The proposal: text and binary layouts.
+    **{
+        f"Takes as input multiple files and produce a single one: {file_type}": Row(
+            bundle("abc", OPENMP, BUNDLE_TYPE=file_type, **PLAIN),
+            OURS,
+            [bundled("abc", OPENMP, "theirs", f"-type={file_type}")],
+        )
+        for file_type in (*TEXT, *BINARY)
+    },
+    **{
+        f"The device IDs are used to retrieve the right content: {file_type}": Row(
+            f"nodes = env.OffloadUnbundle('out', 'made', OFFLOAD_BUNDLE_TYPE='{file_type}',\n"
+            f"    OFFLOAD_TARGETS={OPENMP[:0:-1]!r})\n"
+            "for name, node in zip('cb', nodes):\n"
+            "    env.Command(f'copy.{name}', node, Copy('$TARGET', '$SOURCE'))\n",
+            {"copy.b": "b.in", "copy.c": "c.in"},
+            before=[bundled("abc", OPENMP, "made", f"-type={file_type}")],
+        )
+        for file_type in ("ii", "bc")
+    },
+    "The user can conveniently read/edit": Row(
+        "text = open('made').read().replace('content of b', 'content of a')\n"
+        "open('edited', 'w').write(text)\n"
+        f"(node,) = env.OffloadUnbundle('out', 'edited', OFFLOAD_TARGETS='{OPENMP[1]}', "
+        "OFFLOAD_BUNDLE_TYPE='s')\nenv.Command('copy', node, Copy('$TARGET', '$SOURCE'))\n",
+        {"copy": "a.in"},
+        before=[bundled("ab", OPENMP[:2], "made", "-type=s")],
+    ),
+    # The packager: its format. Two images for one file are refused, and archived.
+    "Even after they may have been merged: refused": Row(
+        CALL.format(""),
+        messages=["'gab.o': 2 images", "gab.o at 0x", "OFFLOAD_EXTRACT_ARCHIVE=True"],
+        before=MERGED,
+    ),
+    "Even after they may have been merged: archived": Row(
+        CALL.format(", OFFLOAD_EXTRACT_ARCHIVE=True"),
+        {"x.gfx906.a": "theirs.a"},
+        [archived("gab.o", f"{AMD},arch=gfx906")],
+        before=MERGED,
+    ),
+    "Each created binary contains its own magic bytes: refused": Row(
+        LIBRARY.format("x"), messages=["'libr.a': 2 images", "one.o at 0x", "two.o at 0x"]
+    ),
+    "Each created binary contains its own magic bytes: archived": Row(
+        LIBRARY.format("x.a"),
+        {"x.gfx906.a": "theirs.a"},
+        [archived("libr.a", f"{AMD},arch=gfx906", "openmp")],
+    ),
+    "Used to generically contain any arbitrary key-value pair": Row(
+        package(
+            f"['a.in', 'b.in'], OFFLOAD_TARGETS=['{GFX906}', '{HIP}gfx908'],\n"
+            "    OFFLOAD_PACKAGE_KEYS={\n"
+            "        'feature': '+xnack', 'b.in': {'feature': '+x', 'symbols': 's'}}"
+        ),
+        PACKAGE,
+        [packaged("ab", [f"{THREE[0]},feature=+xnack", f"{THREE[1]},feature=+x,symbols=s"])],
+    ),
+    **{
+        f"A key-value pair: {keys}": Row(
+            package(f"'a.in', OFFLOAD_TARGETS='{GFX906}', OFFLOAD_PACKAGE_KEYS={keys}"),
+            messages=[message],
+        )
+        for keys, message in (
+            ("{'z': {'feature': 'x'}}", "'z' is not in the package; expected one of a.in"),
+            ("{'arch': 'gfx908'}", "'arch' is what nodes set by themselves"),
+            ("{'feature': 1}", "expected texts for a key and its value, found 'feature': 1"),
+        )
+    },
+    "Bundled together by simply concatenating them": Row(
+        package(
+            "['c.in', 'a.in'], OFFLOAD_PACKAGE_BASE='base.bin',\n"
+            f"    OFFLOAD_TARGETS=['{GFX906}', '{HIP}gfx90a']"
+        ),
+        PACKAGE,
+        [packaged("cba", THREE)],
+        before=[packaged("ab", THREE, "base.bin")],
+    ),
+    "Multiple offloading images": Row(
+        package(f"'c.in', OFFLOAD_PACKAGE_BASE='base.bin', OFFLOAD_TARGETS='{GFX906}'"),
+        messages=["'base.bin': 2 images of hip with triple amdgcn-amd-amdhsa and arch gfx906"],
+        before=[packaged("ab", [THREE[0]] * 2, "base.bin")],
+    ),
+    # The packager: its usage.
+    "clang-offload-packager -o out.bin --image=file=input.o,triple=nvptx64,arch=sm_70": Row(
+        package("'a.in', OFFLOAD_TARGETS='none-nvptx64----sm_70'"),
+        PACKAGE,
+        [packaged("a", ["triple=nvptx64,arch=sm_70"])],
+    ),
+    **{
+        f"The matching images will be placed in the output: {typed}": Row(
+            f"env.OffloadExtract('x', 'in.bin', OFFLOAD_TARGETS='{typed}')\n",
+            {"x.sm_70.co": "theirs.o"},
+            [f"{PACKAGER} in.bin --image=file=theirs.o,triple=nvptx64,arch=sm_70"],
+            before=[packaged("a", ["triple=nvptx64,arch=sm_70"], "in.bin")],
+        )
+        for typed in ("none-nvptx64----sm_70", "none-nvptx64-unknown-unknown-unknown-sm_70")
+    },
+    **{
+        f"The offloading kind: {kind}, by {by}": Row(
+            package(f"'a.in', OFFLOAD_TARGETS='{kind}-nvptx64-nvidia-cuda-unknown-sm_80'")
+            + f"env.OffloadExtract('x', 'ours.offload', {call})\n",
+            {**PACKAGE, "x.sm_80.co": "t"},
+            [
+                packaged("a", [f"{NVIDIA},arch=sm_80,kind={kind}"]),
+                f"{PACKAGER} ours.offload --image=file=t,{NVIDIA},arch=sm_80,kind={kind}",
+            ],
+        )
+        for kind in ("cuda", "openmp")
+        for by, call in (
+            ("name", f"OFFLOAD_KIND='{kind}', OFFLOAD_ARCH='sm_80'"),
+            ("ID", f"OFFLOAD_TARGETS='{kind}-nvptx64-nvidia-cuda-unknown-sm_80'"),
+        )
+    },
+    "The arch argument is suggested: PTX": Row(
+        package("'a.in', OFFLOAD_TARGETS='cuda-nvptx64-nvidia-cuda-unknown-compute_80'"),
+        PACKAGE,
+        [packaged("a", [f"{NVIDIA},arch=compute_80,kind=cuda"])],
+    ),
+    "The arch argument is suggested: PTX for no processor": Row(
+        package("'a.in', OFFLOAD_TARGETS='cuda-nvptx64-nvidia-cuda-unknown-compute_801'"),
+        messages=["unknown processor 'sm_801', did you mean 'sm_80'"],
+    ),
+    **{
+        f"The file and triple arguments are mandatory: {old}": Row(
+            package(f"'a.in', OFFLOAD_TARGETS='{old}'"),
+            PACKAGE,
+            [packaged("a", [described])],
+            [f"'{old}' has a triple of three fields"],
+        )
+        for old, described in (
+            ("hip-amdgcn-amd-amdhsa-gfx906", THREE[0]),
+            (OLD_CUDA, f"{NVIDIA},arch=sm_80,kind=cuda"),
+        )
+    },
+    "The producer of the image (e.g. openmp, cuda)": Row(
+        package("'a.in', OFFLOAD_TARGETS='foo-nvptx64-nvidia-cuda--sm_70'"),
+        messages=["unknown offload kind 'foo', expected openmp, cuda, hip, sycl or none"],
+    ),
+    **{
+        f"--archive: write extracted files to a static archive: {name}": Row(
+            f"env.OffloadExtract({call}, OFFLOAD_ARCH='gfx906')\n",
+            {"x.gfx906.a": "theirs.a"},
+            [archived("all.bin", f"{AMD},arch=gfx906")],
+            before=[packaged("abc", [THREE[0]] * 3, "all.bin")],
+        )
+        for name, call in (
+            ("suffix", "'x.a', 'all.bin'"),
+            ("variable", "'x', 'all.bin', OFFLOAD_EXTRACT_ARCHIVE=True"),
+        )
+    },
+    # The wrapper.
+    **{
+        f"--offload-arch=gfx906 gfx906-binary.out: {call}": Row(WRAPPER(call), messages=[message])
+        for call, message in (
+            ("'w.bc', 'a.in', OFFLOAD_TARGETS='banana'", "invalid target ID 'banana'"),
+            (
+                "'w.bc', 'a.in', OFFLOAD_TARGETS='gfx906 gfx908'",
+                "one target ID for each of 1 images",
+            ),
+            ("'w.ll', 'a.in'", "OffloadWrapper of 'w.ll': LLVM IR text is not written"),
+            (
+                "'w.bc', 'a.in', OFFLOAD_KIND='hip', OFFLOAD_TARGETS='gfx906'",
+                "for openmp, not for hip",
+            ),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("statement", ROWS)
+def test_statement(beside: Beside, statement: str) -> None:
+    """Our outputs are LLVM's, or nothing is made and a message says why."""
+    row = ROWS[statement]
+    for line in row.before:
+        beside.run(*shlex.split(line))
+    is_refused = not row.same or "two bundles" in statement
+    errors = (beside.refused if is_refused else beside.scons)(row.scons).errors
+    for message in row.messages:
+        assert message in errors
+    assert row.messages or "warning" not in errors
+    assert not (is_refused and list(beside.folder.glob("x.*")))
+    if row.refused_there:
+        done = beside.tried(*shlex.split(row.refused_there))
+        assert (done.returncode, row.messages[0] in done.stderr) == (1, True)
+    for line in row.llvm:
+        beside.run(*shlex.split(line))
+    for ours, theirs in row.same.items():
+        # The packager pads the images that it extracts.
+        end = b"\0" if PACKAGER in str(row.llvm) and ours.endswith(".co") else b""
+        assert beside.read(ours).rstrip(end) == beside.read(theirs).rstrip(end), ours
+    for ours, begin in row.begins.items():
+        assert beside.read(ours).startswith(begin)
+
+
+@pytest.mark.parametrize("alignment", [1, 4096])
+def test_memory_layout(beside: Beside, alignment: int) -> None:
+    """'Magic String', 'Number Of Device Binaries', then offset, size, length and ID of each."""
+    beside.scons(bundle("abc", IDS, BUNDLE_ALIGN=alignment))
+    beside.run(*bundled("abc", IDS, "theirs", f"-type=bc -bundle-align={alignment}").split())
+    ours = beside.read("ours.hipfb")
+    assert ours == beside.read("theirs")
+    assert ours[:24] == b"__CLANG_OFFLOAD_BUNDLE__"
+    assert struct.unpack_from("<Q", ours, 24) == (len(IDS),)
+    at = 32
+    for name, entry_id in zip("abc", IDS, strict=True):
+        offset, size, length = struct.unpack_from("<QQQ", ours, at)
+        assert ours[at + 24 : at + 24 + length] == entry_id.encode()
+        assert ours[offset : offset + size] == beside.read(f"{name}.in")
+        assert offset % alignment == 0
+        at += 24 + length
+
+
+def test_host_is_the_first_dummy_entry(beside: Beside) -> None:
+    """'The first dummy empty entry': a bundle of device nodes begins with it, as clang's does."""
+    beside.write("k.hip", "__attribute__((global)) void k(int *p) { *p = 1; }\n")
+    beside.scons(
+        "env['OFFLOAD_CLANG'] = '" + beside.llvm("clang") + "'\n"
+        "env.OffloadBundle('ours', 'k.hip', OFFLOAD_ARCH='gfx906', "
+        "CCFLAGS=['-nogpuinc', '-nogpulib', '-O1'])\n"
+    )
+    beside.write("empty", b"")
+    args = f"-type=o -targets={HOST},hipv4{GFX906[3:]} -bundle-align=4096 -input=empty"
+    beside.run(BUNDLER, *args.split(), "-input=ours.gfx906.co", "-output=theirs")
+    assert beside.read("ours.hipfb") == beside.read("theirs")
+
+
+def test_listed_ids(beside: Beside) -> None:
+    """The IDs that `list` prints for images of no kind are those of `ROWS`."""
+    beside.run(*packaged("a", ["triple=nvptx64,arch=sm_70"], "in.bin").split())
+    listed = list_images(beside.folder / "in.bin")[0].id
+    assert f"The matching images will be placed in the output: {listed}" in ROWS
+
+
+def disassembled(beside: Beside, name: str) -> list[str]:
+    """Return a module's text without the lines that name its file."""
+    text = beside.run("llvm-dis", name, "-o", "-").stdout
+    return [line for line in text.splitlines() if not line.startswith((";", "source_filename"))]
+
+
+@pytest.mark.parametrize(
+    "targets", ["gfx906 gfx90a:xnack+", "openmp-amdgcn-amd-amdhsa--gfx906 fiji"]
+)
+def test_target_ids(beside: Beside, targets: str) -> None:
+    """'--offload-arch=gfx906 gfx906-binary.out': the target ID of each image."""
+    beside.scons(WRAPPER(f"'w.bc', ['a.in', 'b.in'], OFFLOAD_TARGETS='{targets}'"))
+    ids = [text.rpartition("--")[2].replace("fiji", "gfx803") for text in targets.split()]
+    text = "\n".join(disassembled(beside, "w.bc"))
+    for number, target_id in enumerate(ids):
+        name = "@__offload_arch" + (f".{number}" if number else "")
+        assert f'{name} = internal constant [{len(target_id) + 1} x i8] c"{target_id}\\00"' in text
+    assert "call void @__tgt_register_image_info" in text
+
+
+@pytest.mark.parametrize("target", ["x86_64-pc-linux-gnu", "aarch64-unknown-linux-gnu"])
+def test_host_target(beside: Beside, target: str) -> None:
+    """'-target host-triple': the driver says it, of the flags of host compiles."""
+    flags = "" if target.startswith("x86") else ", CCFLAGS='--target=aarch64-linux-gnu'"
+    beside.scons(WRAPPER(f"'w.bc', 'a.in'{flags}"))
+    beside.run("llvm-offload-wrapper", "--kind=openmp", f"--triple={target}", "-o", "t.bc", "a.in")
+    ours = disassembled(beside, "w.bc")
+    assert ours.pop(0).startswith("target datalayout = ")  # clang adds it
+    assert ours == disassembled(beside, "t.bc")
+
+
+def test_older_layout(beside: Beside) -> None:
+    """The document's module, of LLVM 15, registers entries under that LLVM's names."""
+    beside.scons(WRAPPER("'w.bc', ['a.in', 'b.in'], OFFLOAD_WRAPPER_LLVM=15"))
+    names = "@__start_omp_offloading_entries = external hidden constant %__tgt_offload_entry"
+    assert names in "\n".join(disassembled(beside, "w.bc"))
