@@ -43,7 +43,7 @@ NAMED: dict[str, tuple[str, ...]] = {
     "tests/driver/*": (),
     "tests/test_examples.py": ("test_saxpy[[]clang-22]", "test_rdc_library[[]clang-22]"),
     "tests/test_cmake.py": ("test_build[[]Ninja]",),
-    "tests/test_make.py": ("test_program", "test_header_of_one_target", "test_damaged_output"),
+    "tests/test_make.py": ("test_program", "test_header_of_one_target"),
     "tests/test_meson.py": (
         "test_program",
         "test_rebuilds[[]a header of one*",

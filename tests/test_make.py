@@ -116,17 +116,6 @@ def test_touched_source(built: Project) -> None:
     built.assert_up_to_date()
 
 
-def test_damaged_output(built: Project) -> None:
-    """An output that is not what was made is made again as soon as Make calls its compile."""
-    output = built.build_folder / "saxpy.gfx906.co"
-    made = output.read_bytes()
-    output.write_bytes(made[: len(made) // 2])
-    os.utime(built.source)
-    assert built.build()[0] == ["gfx906"]
-    assert output.read_bytes() == made
-    built.assert_up_to_date()
-
-
 def test_error_in_the_source(built: Project) -> None:
     """The compiler's message stops the build; no output, depfile or stamp is left."""
     text = built.source.read_text()

@@ -295,8 +295,9 @@ def wait_for(condition: Callable[[], bool]) -> None:
     raise AssertionError
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-@pytest.mark.parametrize("launched", [True, False])
+@pytest.mark.parametrize(
+    ("number", "launched"), [(signal.SIGTERM, True), (signal.SIGINT, False), (signal.SIGHUP, True)]
+)
 def test_stopped(
     folder: Path,
     stand_in: Callable[[str], None],

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offload_tool.io.file_digests import DigestCache
@@ -98,6 +98,7 @@ def test_looks_are_kept(made: PassRecord, monkeypatch: pytest.MonkeyPatch) -> No
     assert judge(record, KEY, fresh, "k.co").state is State.CURRENT
 
 
+@settings(max_examples=20)
 @given(passes=st.dictionaries(TEXTS, RECORDS, max_size=3), texts=st.dictionaries(TEXTS, TEXTS))
 def test_round_trip_of_an_output(
     folder: Path, passes: dict[str, PassRecord], texts: dict[str, str]

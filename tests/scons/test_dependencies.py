@@ -232,9 +232,7 @@ def test_repository(project: Project) -> None:
     assert project.build_once() == ALL
 
 
-@pytest.mark.parametrize(
-    "decider", ["content", "content-timestamp", "timestamp-match", "timestamp-newer"]
-)
+@pytest.mark.parametrize("decider", ["content-timestamp", "timestamp-newer"])
 def test_deciders(project: Project, decider: str) -> None:
     """With each of SCons's deciders, a second build does nothing and a change is seen."""
     project.write("value.h", ONE)

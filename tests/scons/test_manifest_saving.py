@@ -31,15 +31,6 @@ def test_saved_during_a_compile(project: Project) -> None:
     project.assert_up_to_date()
 
 
-def test_hard_link_during_a_compile(project: Project) -> None:
-    """A hard link to a source, as SCons makes for another variant directory, is no change."""
-    script = compiler_script(project, "linking", after="ln -f k.hip another.hip")
-    project.environment["OFFLOAD_CLANG"] = script
-    project.write("k.hip", KERNEL.replace("VALUE", "1"))
-    project.sconstruct(NODES).build("-j1")
-    project.assert_up_to_date()
-
-
 @dataclass(frozen=True)
 class Meanwhile:
     """What happens after the compiler has read everything, and before it is done."""
