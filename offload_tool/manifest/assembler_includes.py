@@ -31,19 +31,22 @@ _PATTERNS = tuple(
     for pattern in (
         # a name, maybe apart from its dot
         r"incbin\b(?!\s*[.(])",
-        r'include(?:(?<=[.}]include)|(?<=(?:2e|56)include))(?:\s|\\[tn])*(?:\\?"|/[*/])',
-        r"include(?:(?<=[(,]include)|(?<=[(,] include))\s*(?:[,)]|\\n)",
+        (
+            r'include(?:(?:(?<=[.}]include)|(?<=(?:2e|56)include))(?:\s|\\[tn])*(?:\\?"|/[*/])'
+            r"|(?:(?<=[(,]include)|(?<=[(,] include))\s*(?:[,)]|\\n))"
+        ),
         # a part of a name as a macro's argument
-        r"\.in(?:(?<=[(,]\.in)|(?<=[(,] \.in))(?:c(?:[bl][a-z]*)?)?\s*(?:\)|,\s*[bcln])",
+        r"\.(?:in(?:(?<=[(,]\.in)|(?<=[(,] \.in))(?:c(?:[bl][a-z]*)?)?\s*(?:\)|,\s*[bcln])"
         # a part at the end of a string, maybe a raw one, or before a backslash
-        rf"\.{_FIRST}i(?:n(?:c(?:b(?:in?)?|l(?:u(?:de?)?)?)?)?)?"
-        r'(?:(?:\)[^\s()\\"]{0,16})?"(?:[ \t]*(?:[\r\n]|\Z)|' + _GOES_ON + r')|\\(?:n\{|[^nrt"]))',
-        # only the dot
-        rf'{_ASM}[^;{{}}]{{0,400}}?(?:\(\s*"|\\[nt]"\s*"|\\[nt]|;)\s*\."{_GOES_ON}',
-        rf"\.{_FIRST}\\[xuo0-7]",
-        r"\.(?:(?<=[\n;]\.)|(?<=\\[nt]\.))\\(?:\\[\w@(]|[a-mo-qsu-z@(])",
-        # the text of an expression
-        rf"{_ASM}(?:\s|volatile|__volatile__|__volatile|goto|inline)*\(\s*\(",
+        rf"|{_FIRST}i(?:n(?:c(?:b(?:in?)?|l(?:u(?:de?)?)?)?)?)?"
+        r'(?:(?:\)[^\s()\\"]{0,16})?"(?:[ \t]*(?:[\r\n]|\Z)|' + _GOES_ON + r')|\\(?:n\{|[^nrt"]))'
+        rf"|{_FIRST}\\[xuo0-7]"
+        r"|(?:(?<=[\n;]\.)|(?<=\\[nt]\.))\\(?:\\[\w@(]|[a-mo-qsu-z@(]))",
+        # only the dot, or the text of an expression
+        (
+            rf'{_ASM}(?:[^;{{}}]{{0,400}}?(?:\(\s*"|\\[nt]"\s*"|\\[nt]|;)\s*\."{_GOES_ON}'
+            r"|(?:\s|volatile|__volatile__|__volatile|goto|inline)*\(\s*\()"
+        ),
     )
 )
 """For lower-case text. Each begins with a dot or a word, which is fast to find."""

@@ -56,6 +56,8 @@ def has_include_names(read: Iterable[str]) -> dict[str, HasIncludeNames]:
 def _names_in(path: str, test: bytes) -> HasIncludeNames:
     """Return the names that a file tests by the macros that the pattern `test` matches."""
     text = re.sub(_CONTINUATION, b"", content_of(path))
+    if test is _TEST and b"__has_" not in text:  # ten times as fast
+        return HasIncludeNames()
     if re.search(test, text) is None:
         return HasIncludeNames()
     plain = re.sub(_COMMENT, lambda match: match[1] or b" ", text)
