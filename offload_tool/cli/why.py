@@ -19,7 +19,6 @@ from offload_tool.manifest.key import Cause
 
 if TYPE_CHECKING:
     from offload_tool.io.file_digests import DigestCache
-    from offload_tool.manifest.key import Key
     from offload_tool.manifest.manifest import PassRecord
 
 _NAMED = 10
@@ -93,7 +92,8 @@ def _verdict(
     from offload_tool.manifest.manifest import State, judge
 
     os.chdir(_folder_of(record, path))
-    judgement = judge(record, _key_now(record, digests), digests, output)
+    key = record.key._replace(files={n: digests.digest(n) for n in record.key.files})
+    judgement = judge(record, key, digests, output)
     verdict = {
         State.CURRENT: "current",
         State.OUTDATED: f"stale: {judgement.reason}",
@@ -109,11 +109,6 @@ def _folder_of(record: PassRecord, path: Path) -> Path:
     folders = [Path.cwd(), *path.resolve().parents]
     found = {folder: sum((folder / name).exists() for name in names) for folder in folders}
     return max(folders, key=lambda folder: found[folder])
-
-
-def _key_now(record: PassRecord, digests: DigestCache) -> Key:
-    """Return the record's key with the current digests of its files."""
-    return record.key._replace(files={n: digests.digest(n) for n in record.key.files})
 
 
 def _named_inputs(record: PassRecord) -> Iterator[str]:

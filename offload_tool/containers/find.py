@@ -371,7 +371,9 @@ def _offload_binaries(region: Region) -> Iterator[FoundContainer]:
         if is_packed:
             source = InputFile.from_data(f"{location.label} (decompressed)", content)
         for row in inner.images:
-            name = f"{row.offload_kind_name}-{_four_fields(row.triple)}-{row.arch}"
+            is_usual = row.triple.isprintable() and row.triple
+            fields = triple.emitted(row.triple) if is_usual else "---"
+            name = f"{row.offload_kind_name}-{fields}-{row.arch}"
             parts = BundleEntryID.read(name)
             entry = StoredEntry(str(parts), source, row.offset, row.size, is_decompressed=is_packed)
             images.append(_image(parts, entry, row.image_kind_name))
@@ -425,11 +427,6 @@ def _elf_end(tables: ElfTables) -> int:
     ends += [row.p_offset + row.p_filesz for row in tables.segments]
     ends.append(header.e_shoff + len(tables.sections) * classes.section.size)
     return max(ends, default=0)
-
-
-def _four_fields(text: str) -> str:
-    """Return a triple in the form of bundle entry IDs; invalid ones are unchanged."""
-    return triple.emitted(text) if text.isprintable() and text else "---"
 
 
 def _cuda_fatbins(region: Region) -> Iterator[FoundContainer]:

@@ -95,14 +95,11 @@ class Key(NamedTuple):
         for name in sorted({*self.files, *before.files}):
             if self.files.get(name) != before.files.get(name):
                 return Reason(Cause.INPUT, name)
-        part = next(p for p in sorted({*self.parts, *before.parts}) if _differs(self, before, p))
+        now, old = self.parts, before.parts
+        part = next(p for p in sorted({*now, *old}) if now.get(p) != old.get(p))
         is_command = part == Part.COMMAND and {part} <= {*self.parts} & {*before.parts}
         note = _args_changed(before.parts[part], self.parts[part]) if is_command else ""
         return Reason(Cause.KEY, str(part), note)
-
-
-def _differs(now: Key, before: Key, part: str) -> bool:
-    return now.parts.get(part) != before.parts.get(part)
 
 
 def _since(now: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:

@@ -144,10 +144,6 @@ class _TargetContent:
             digest = _digest([code[kernel.name]]) if kernel.name in code else b""
             self.kernels[stable_name(kernel.name)].append(_MeasuredKernel(kernel, digest))
 
-    def add_unread(self, size: int) -> None:
-        self.images += 1
-        self.loaded += size
-
 
 _NO_IMAGES = "'{}': there are no device images"
 _Build = dict[tuple[str, str], _TargetContent]
@@ -222,7 +218,8 @@ def _read_build(
                 content = build[_library(path, found), image.target_id or image.triple]
                 kernels = kernels_of(image, found, skipped=skipped, silent=notes)
                 if kernels is None:
-                    content.add_unread(image.size)
+                    content.images += 1
+                    content.loaded += image.size
                 else:
                     content.add(image.content.view(), kernels, path=found.label)
     if not build and notes is not None:

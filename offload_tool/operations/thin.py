@@ -408,7 +408,8 @@ class _Thinner:
                 content = new or FilePlan.of([source.range(found.offset, found.size)])
                 changes.append(Replacement(number, found.offset, found.size, content))
         if plan is not None and changed:
-            raise _both_kinds(label)
+            message = "cannot be thinned: it is an object bundle, and embeds bundles as well"
+            raise UnsupportedError(message, path=label)
         if not changed:
             return plan
         for number, rows in binaries.items():
@@ -416,11 +417,6 @@ class _Thinner:
                 changes.append(_shorter_section(source, tables, number, rows))
         check_only_bundles(tables, changes)
         return plan_shrunk_elf(tables, changes).bound(source)
-
-
-def _both_kinds(label: str) -> UnsupportedError:
-    message = "cannot be thinned: it is an object bundle, and embeds bundles as well"
-    return UnsupportedError(message, path=label)
 
 
 def _shorter_section(

@@ -266,7 +266,8 @@ class TreeWriter:
                 if new.size:
                     self.put(file, new)
                 else:
-                    self.leave_out(file)
+                    self.is_changed = True
+                    self.removed.append(file.name)
 
     def put(self, file: TreeFile, plan: FilePlan) -> None:
         """Replace the content of a file of the tree."""
@@ -280,11 +281,6 @@ class TreeWriter:
         if self.records:
             self.added[name] = digest(plan.chunks(mapped=False))
         self._add(name, plan)
-
-    def leave_out(self, file: TreeFile) -> None:
-        """Remove a file from the output."""
-        self.is_changed = True
-        self.removed.append(file.name)
 
     def finish(self) -> None:
         """Update the RECORD files."""

@@ -25,10 +25,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from offload_tool.containers.find import FoundContainer, FoundImage, find_containers
+from offload_tool.containers.find import FoundContainer, find_containers
 from offload_tool.containers.walk import OFFLOADING_SECTION
 from offload_tool.errors import OffloadError
 from offload_tool.formats.cuda.fatbin import plan_entries, read_cuda_fatbin
@@ -76,7 +76,12 @@ def _parts(path: StrPath, processor: str) -> Iterator[tuple[str, Sequence[bytes 
                 if thinned:
                     yield f"{name}.fatbin", thinned
             elif found.section == OFFLOADING_SECTION:
-                cubins += _cubins(found.images)
+                images = (image for image in found.images if image.kind == "cuda")
+                cubins += (
+                    (image.target_id, bytes(image.content.range.data))
+                    for image in images
+                    if image.target_id.startswith("sm_")
+                )
         # Clang writes an offload binary for each image, so that no single one of them shows what
         # else the member has. Several are for one processor where `ld -r` joined objects.
         taken = linked_entries([target for target, _ in cubins], processor)
@@ -96,12 +101,6 @@ def _thinned(found: FoundContainer, processor: str) -> list[bytes | memoryview]:
         if any(image.processor in taken for image in entry.images)
     ]
     return plan_entries(kept) if kept else []
-
-
-def _cubins(images: Iterable[FoundImage]) -> Iterator[tuple[str, bytes]]:
-    for image in images:
-        if image.kind == "cuda" and image.target_id.startswith("sm_"):
-            yield image.target_id, bytes(image.content.range.data)
 
 
 def linked_entries(names: Sequence[str], processor: str) -> list[str]:

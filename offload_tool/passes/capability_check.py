@@ -26,7 +26,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from offload_tool.clang.driver import QueryResult, jobs_of, query, query_plan
+from offload_tool.clang.driver import jobs_of, query, query_plan
 from offload_tool.clang.environment import OWN_INSTALLATIONS, folder_key
 from offload_tool.clang.options import NO_HEADERS, NO_LIBRARIES, does
 from offload_tool.errors import CompilerError
@@ -303,7 +303,8 @@ def _reason(
                 result = (query_plan if at and plans_suffice else query)(args, environ)
                 if result.status:
                     _check_programs(args, environ)
-                    return _message_of(result)
+                    match = _ERROR.search(result.errors)
+                    return _ADVICE.sub("", match["text"]) if match else result.reason
             except CompilerError as error:
                 return str(error) or "the compiler says nothing"
     return ""
@@ -314,11 +315,6 @@ def _check_programs(args: Sequence[str], environ: Mapping[str, str]) -> None:
     for job in jobs_of(query_plan(args, environ)):
         if which(job[0], environ.get("PATH", os.defpath)) is None:
             raise CompilerError(f"runs '{job[0]}', which is not there; install it")
-
-
-def _message_of(result: QueryResult) -> str:
-    match = _ERROR.search(result.errors)
-    return _ADVICE.sub("", match["text"]) if match else result.reason
 
 
 def _resources(request: _Request) -> str:

@@ -166,7 +166,9 @@ def image_link_flags(
 
     `flags` are the linker's own; `runtimes` replace the compiler's own device runtime.
     """
-    own, given = target_flags(device), [part for flag in flags for part in _for_linker(flag)]
+    own = target_flags(device)
+    split = (flag.split(",")[1:] if flag.startswith("-Wl,") else [flag] for flag in flags)
+    given = [*itertools.chain(*split)]
     if runtimes is not None and device.target_id and toolchain.major >= _LINKED_SINCE:
         own.append("-nogpulib")
         given += runtimes
@@ -175,10 +177,6 @@ def image_link_flags(
     # Older wrappers give them to clang, and drop those with "=" unless they are for one triple.
     option = f"-Xoffload-linker-{device.triple.rstrip('-')}"
     return own, [arg for flag in given for arg in (option, f"-Wl,{flag}")]
-
-
-def _for_linker(flag: str) -> list[str]:
-    return flag.split(",")[1:] if flag.startswith("-Wl,") else [flag]
 
 
 def packaged_arch(device: CompileTarget, toolchain: Toolchain) -> str:

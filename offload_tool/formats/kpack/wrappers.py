@@ -151,20 +151,15 @@ def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
     markers: dict[int, KpackMarker] = {}
     limits = effective_budget(len(tables.data))
     for position, (wrapper, at) in enumerate(found):
-        if at is not None and (wrapper.magic == KPACKED or _points_to_marker(tables, at)):
+        if at is None:
+            continue
+        # A marker is a map; passes/runtime/kpack_wrap.c changes the magic at program start.
+        if wrapper.magic == KPACKED or (at < len(tables.data) and tables.data[at] in MAPS):
             if at not in markers:
                 markers[at], size = read_marker(tables.data, path=tables.path, offset=at)
                 limits.reread(size, tables.path)
             key = kernel_key(markers[at].kernel_name, wrapper.number)
             yield MarkedWrapper(position, key, markers[at])
-
-
-def _points_to_marker(tables: ElfTables, at: int) -> bool:
-    """Return whether a wrapper points to a map, and so to a marker, not to a bundle.
-
-    ``passes/runtime/kpack_wrap.c`` changes the magic at program start.
-    """
-    return at < len(tables.data) and tables.data[at] in MAPS
 
 
 def _marker_in_object(tables: ElfTables, wrapper: HipWrapper) -> int | None:

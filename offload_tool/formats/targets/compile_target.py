@@ -83,15 +83,11 @@ def parse_targets(
     problems = [
         f"{device.name} cannot be compiled from {_NAMES[kind]} sources"
         for device in sorted(found)
-        if not _is_supported(device, kind)
+        if device.arch not in _KINDS[kind] and not (kind == "openmp" and device.target_id is None)
     ]
     if problems:
         raise TargetIDError(problems)
     return tuple(sorted(found))
-
-
-def _is_supported(device: CompileTarget, kind: str) -> bool:
-    return device.arch in _KINDS[kind] or (kind == "openmp" and device.target_id is None)
 
 
 def _is_triple(text: str) -> bool:
