@@ -40,29 +40,29 @@ _TEMPORARY = re.compile(r"-[0-9a-f]{6}(\.\w+)?$")
 
 
 def main() -> int:
-    folder, clang, *words = sys.argv[1:]
-    if not _compiles(words):
-        os.execv(clang, [clang, *words])
-    output = words[words.index("-o") + 1]
+    folder, clang, *args = sys.argv[1:]
+    if not _compiles(args):
+        os.execv(clang, [clang, *args])
+    output = args[args.index("-o") + 1]
     record: dict[str, object] = {"output": output}
     control = _control(folder)
     if control.get("inspect"):
-        record |= _inspect(clang, words)
+        record |= _inspect(clang, args)
     with open(f"{folder}/compiles.log", "a", encoding="utf-8") as log:
         log.write(json.dumps(record) + "\n")
     if str(control.get("match", "\n")) not in output:
-        os.execv(clang, [clang, *words])
+        os.execv(clang, [clang, *args])
     try:
         os.unlink(f"{folder}/control.json")  # once only
     except FileNotFoundError:
-        os.execv(clang, [clang, *words])
-    return _act(control, folder, clang, words, output)
+        os.execv(clang, [clang, *args])
+    return _act(control, folder, clang, args, output)
 
 
-def _compiles(words: list[str]) -> bool:
-    if "-o" not in words or _NO_COMPILE.intersection(words) or {"-c", "-S"}.isdisjoint(words):
+def _compiles(args: list[str]) -> bool:
+    if "-o" not in args or _NO_COMPILE.intersection(args) or {"-c", "-S"}.isdisjoint(args):
         return False
-    output = words[words.index("-o") + 1]
+    output = args[args.index("-o") + 1]
     if output.endswith("/registration.o"):  # of a module that no source is compiled for
         return False
     # The others are questions: a compiler's trial, what a precompiled header puts into each object.
@@ -81,12 +81,12 @@ def _control(folder: str) -> dict[str, object]:
         return {}
 
 
-def _act(control: dict[str, object], folder: str, clang: str, words: list[str], output: str) -> int:
+def _act(control: dict[str, object], folder: str, clang: str, args: list[str], output: str) -> int:
     if control["act"] == "wait":
         with open(f"{folder}/waiting", "w", encoding="utf-8"):
             pass
         time.sleep(300)
-    status = subprocess.call([clang, *words])
+    status = subprocess.call([clang, *args])
     if control["act"] == "die":
         os.truncate(output, os.path.getsize(output) // 2)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -96,29 +96,34 @@ def _act(control: dict[str, object], folder: str, clang: str, words: list[str], 
     return status
 
 
-def _inspect(clang: str, words: list[str]) -> dict[str, object]:
-    plain = _plain(words)
-    lines = _driver_lines(clang, plain, words)
+def _inspect(clang: str, args: list[str]) -> dict[str, object]:
+    plain = _plain(args)
+    lines = _driver_lines(clang, plain, args)
     files: dict[str, str] = {}
     text = ""
-    if ("-x", "ir") not in itertools.pairwise(words):
+    if ("-x", "ir") not in itertools.pairwise(args):
         files, text = _preprocessed(clang, plain)
     named = {word for line in lines for word in line}
     named |= {word[1:] for word in plain if word.startswith("@")}
     named |= {word.removeprefix("--config=") for word in plain}
     files |= {name: _digest(name) for name in map(_local, named) if os.path.isfile(name)}
-    files.pop(_local(words[words.index("-o") + 1]), None)
+    files.pop(_local(args[args.index("-o") + 1]), None)
     variables = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
     command = [" ".join(_TEMPORARY.sub(r"\1", _local(word)) for word in line) for line in lines]
     own = {name: files[name] for name in sorted(files) if not os.path.isabs(name)}
-    said = " ".join(map(_local, plain))
-    return {"command": [*command, json.dumps(variables)], "files": own, "text": text, "words": said}
+    plain_text = " ".join(map(_local, plain))
+    return {
+        "command": [*command, json.dumps(variables)],
+        "files": own,
+        "text": text,
+        "words": plain_text,
+    }
 
 
-def _plain(words: list[str]) -> list[str]:
+def _plain(args: list[str]) -> list[str]:
     """Return the words without those that say what is written, and where."""
     kept = []
-    rest = iter(words)
+    rest = iter(args)
     for word in rest:
         if word in _ALONE:
             continue
@@ -135,10 +140,10 @@ def _plain(words: list[str]) -> list[str]:
     return kept
 
 
-def _driver_lines(clang: str, plain: list[str], words: list[str]) -> list[list[str]]:
-    jobs = [word for word in ("-c", "-S", "-emit-llvm") if word in words]
+def _driver_lines(clang: str, plain: list[str], args: list[str]) -> list[list[str]]:
+    jobs = [word for word in ("-c", "-S", "-emit-llvm") if word in args]
     done = subprocess.run(
-        [clang, *plain, *jobs, "-o", words[words.index("-o") + 1], "-###"],
+        [clang, *plain, *jobs, "-o", args[args.index("-o") + 1], "-###"],
         capture_output=True,
         text=True,
         check=False,

@@ -50,9 +50,9 @@ def change_links(rng: random.Random, state: State) -> str | None:
 def searched_folders(state: State) -> list[str]:
     """Name the folders of headers that may be links: nothing but headers is made in them."""
     found = [f"{state.base}{folder}" for folder in state.path if folder != "made"]
-    words = [word.removeprefix("-I").split("=")[-1] for word in state.flags.get("CCFLAGS", ())]
-    words += state.variables.values()
-    return [*found, *(word for word in words if re.fullmatch(r"flag\d", word))]
+    args = [word.removeprefix("-I").split("=")[-1] for word in state.flags.get("CCFLAGS", ())]
+    args += state.variables.values()
+    return [*found, *(word for word in args if re.fullmatch(r"flag\d", word))]
 
 
 def _pair(rng: random.Random, state: State) -> tuple[str, str] | None:

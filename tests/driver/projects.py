@@ -216,12 +216,12 @@ class _Maker:
 
 def _given(state: State, *, quoted: bool) -> list[str]:
     """Return the folders that flags name and where includes look."""
-    words = state.flags["CCFLAGS"]
+    args = state.flags["CCFLAGS"]
     found = []
-    for flag, folder in itertools.pairwise(words):
+    for flag, folder in itertools.pairwise(args):
         if flag in ("-isystem", "-idirafter") or (flag == "-iquote" and quoted):
             found.append(folder)
-    found += [word[2:] for word in words if word.startswith("-I")]
+    found += [word[2:] for word in args if word.startswith("-I")]
     return found + state.variables.get("CPATH", "").split(":")[: bool(state.variables)]
 
 
@@ -229,15 +229,15 @@ def candidates(state: State) -> list[str]:
     """Name files that may appear: each header in each other folder that anything searches."""
     folders = [f"{state.base}{folder}/" for folder in state.path]
     folders += [f"{folder}/" for folder in _given(state, quoted=True)]
-    words = state.flags["CCFLAGS"]
-    folders += [word.split("=")[1] + "/" for word in words if word.startswith("--embed-dir=")]
+    args = state.flags["CCFLAGS"]
+    folders += [word.split("=")[1] + "/" for word in args if word.startswith("--embed-dir=")]
     folders += [state.base, "", "unsearched/"]
     if state.layout == "repository":
         folders += [f"{folder}/" for folder in state.path]
     numbers = range(20)
     names = [f"h{n}.h" for n in numbers] + [f"n{n}.h" for n in numbers]
     names += [f"h{n}.bin" for n in numbers]
-    used = "\n".join(state.files.values()) + " ".join(words)
+    used = "\n".join(state.files.values()) + " ".join(args)
     made = {f"{state.base}{target}" for target, _ in state.generated}
     found = [
         state.real(folder + name)

@@ -92,8 +92,8 @@ def _times(_: random.Random, state: State) -> str | None:
 
 def respell(rng: random.Random, state: State) -> str | None:
     """Write the response files in other words and encodings, one perhaps inside another one."""
-    words = state.flags["CCFLAGS"]
-    for at, word in enumerate(words):
+    args = state.flags["CCFLAGS"]
+    for at, word in enumerate(args):
         found = _FLAG_FILE.search(word)
         if not found or found[0] not in state.files:
             continue
@@ -109,5 +109,5 @@ def respell(rng: random.Random, state: State) -> str | None:
         state.files[new] = form.format(option, inner) + "\n" * (form.count("'") != 1)
         if "{1}" in form:
             state.files[inner] = option
-        words[at] = word.replace(old, new)
+        args[at] = word.replace(old, new)
     return "response files are written in another way"
