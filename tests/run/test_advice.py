@@ -11,6 +11,8 @@ COMPILE = ["clang++", "-o", "main.o", "-c", "main.cpp"]
 DEVICE = ["clang++", "--cuda-device-only", "-c", "-o", "k.co", "k.hip"]
 PTXAS = ["ptxas", "-o", "k.cubin", "k.ptx"]
 ROCM, CUDA = "env.MergeFlags(env.OffloadRocmFlags())", "env.MergeFlags(env.OffloadCudaFlags())"
+LIBRARY = f"the command lacks CUDA's runtime library, cudart; {CUDA}"
+HEADERS = f"the command lacks the flags of CUDA; {CUDA}"
 
 
 @pytest.mark.parametrize(
@@ -18,14 +20,14 @@ ROCM, CUDA = "env.MergeFlags(env.OffloadRocmFlags())", "env.MergeFlags(env.Offlo
     [
         (LINK, "k.hip:(.text+0x1f): undefined reference to `hipLaunchKernel'", ROCM),
         (LINK, "ld.lld: error: undefined symbol: __hipRegisterFatBinary", ROCM),
-        (LINK, "ld.lld: error: undefined symbol: cudaLaunchKernel", CUDA),
+        (LINK, "ld.lld: error: undefined symbol: cudaLaunchKernel", LIBRARY),
         ([*LINK, "-lcudart"], "/usr/bin/ld: cannot find -lcudart: No such file", CUDA),
         ([*LINK, "-lamdhip64"], "ld.lld: error: unable to find library -lamdhip64", ROCM),
         ([*LINK, "-lamdhip64"], "undefined reference to `hipGraphNew'", ""),
         (LINK, "undefined reference to `hippocampus()'", ""),
         (COMPILE, "h.h:66:2: error: (\"Must define exactly one of __HIP_PLATFORM_AMD__\")", ROCM),
         (COMPILE, "main.cpp:1:10: fatal error: 'hip/hip_runtime.h' file not found", ROCM),
-        (COMPILE, "main.cpp:1:10: fatal error: 'cuda_runtime.h' file not found", CUDA),
+        (COMPILE, "main.cpp:1:10: fatal error: 'cuda_runtime.h' file not found", HEADERS),
         (COMPILE, "main.cpp:1:1: error: unknown type name 'hip'", ""),
         (DEVICE, "ld.lld: error: undefined symbol: other(int)", "set OFFLOAD_RDC=True"),
         (DEVICE, "lld: error: undefined hidden symbol: other(int)", "set OFFLOAD_RDC=True"),

@@ -39,7 +39,9 @@ def theirs(files: Beside, *options: str) -> bytes:
 
 
 @pytest.mark.llvm
-@pytest.mark.parametrize("file_type", ["i", "ii", "cui", "hipi", "d", "s", "ll", "bc", "o"])
+@pytest.mark.parametrize(
+    "file_type", ["i", "ii", "cui", "hipi", "d", "s", "ll", "bc", "o", "gch", "ast"]
+)
 def test_file_types(files: Beside, file_type: str) -> None:
     """A bundle of each file type is what LLVM writes, and comes apart into what went in."""
     files.scons(

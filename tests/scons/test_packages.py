@@ -40,16 +40,6 @@ def image_bytes(path: Path) -> list[bytes]:
     return [bytes(data[image.offset : image.offset + image.size]) for image in found]
 
 
-def test_package_of_a_cubin(project: Project) -> None:
-    """A cubin that this build does not make goes into a package as any other file."""
-    project.write("k.cubin", "a cubin")
-    project.sconstruct(
-        "env.OffloadPackage('p', 'k.cubin', OFFLOAD_TARGETS='cuda-nvptx64-nvidia-cuda--sm_80')\n"
-    )
-    project.build()
-    assert images(project.folder / "p.offload") == [("cuda", "sm_80")]
-
-
 @pytest.mark.llvm
 def test_package_is_what_llvm_makes(project: Project, llvm: Callable[[str], str]) -> None:
     """OffloadPackage of a source has the bytes of llvm-offload-binary's, which reads ours."""
