@@ -113,3 +113,10 @@ def test_depfiles(flags: str, depfile: str | None, refused: str) -> None:
         return
     with pytest.raises(UsageError, match=f"'{refused}' among the flags; name the depfile by"):
         check_depfile_flags(flags.split(), depfile)
+
+
+def test_flag_of_relocatable_code() -> None:
+    """A pass of relocatable code may have its flag; no other pass may."""
+    check_flags(["-fgpu-rdc"], rdc=True)
+    with pytest.raises(UsageError, match="'-fgpu-rdc' among the flags: relocatable device code"):
+        check_flags(["-fgpu-rdc"])
