@@ -114,7 +114,7 @@ def assert_same(pair: tuple[Project, Project], *arguments: str) -> tuple[Run, Ru
     return runs[0], runs[1]
 
 
-def output(run: Run) -> str:
+def summary(run: Run) -> str:
     """Return what the summary says of precompiled headers."""
     lines = [line for line in run.output.splitlines() if "precompiled headers:" in line]
     return lines[0].removeprefix("offload: precompiled headers: ") if lines else ""
@@ -127,7 +127,7 @@ def pchs(project: Project) -> list[str]:
 def test_changes(pair: tuple[Project, Project]) -> None:
     """After each change both have compiled the same passes, to the same bytes and manifests."""
     first, _ = assert_same(pair)
-    assert output(first) == "6 compiles with, 0 without"
+    assert summary(first) == "6 compiles with, 0 without"
     assert [name.split(".")[0] for name in pchs(pair[0])] == ["gfx90a_xnack+", "host"]
     pair[0].assert_up_to_date()
     changes = {
@@ -142,12 +142,12 @@ def test_changes(pair: tuple[Project, Project]) -> None:
         for project in pair:
             project.write(name, text)
         run, _ = assert_same(pair, "-j2")
-    assert output(run) == f"0 compiles with, 2 without (2: {NO_INCLUDES.format('b.hip:1')})"
+    assert summary(run) == f"0 compiles with, 2 without (2: {NO_INCLUDES.format('b.hip:1')})"
     for project in pair:
         (project.folder / "first/header.h").unlink()
         (project.folder / "second/header.h").touch()
     run, _ = assert_same(pair)
-    assert output(run).startswith("0 compiles with, 6 without")
+    assert summary(run).startswith("0 compiles with, 6 without")
     pair[0].assert_up_to_date()
 
 
@@ -174,7 +174,7 @@ def test_chain(project: Project, tmp_path: Path) -> None:
         settings(each, line, "env.Replace(OFFLOAD_ARCH='gfx90a')", names=[*names, "two/d"])
     guarded = "'two/d.h:1' defines D_H, which 'two/../one/common.h:9' has"
     first, _ = assert_same(pair)
-    assert output(first) == f"12 compiles with, 2 without (2: {guarded})"
+    assert summary(first) == f"12 compiles with, 2 without (2: {guarded})"
     assert len(pchs(project)) == 4
     changes = {
         "one/common.h": project.folder.joinpath("one/common.h").read_text() + "static int more;\n",
@@ -185,7 +185,7 @@ def test_chain(project: Project, tmp_path: Path) -> None:
     for (name, text), start in zip(changes.items(), expected, strict=True):
         for each in pair:
             each.write(name, text)
-        assert output(assert_same(pair)[0]).startswith(start)
+        assert summary(assert_same(pair)[0]).startswith(start)
     pair[0].assert_up_to_date()
 
 
@@ -238,7 +238,7 @@ def test_summary(
     for name, text in files.items():
         project.write(name, text)
     settings(project, line, ONE, calls=calls)
-    assert output(project.run()) == expected
+    assert summary(project.run()) == expected
     usable = [n for n in pchs(project) if not refusal_of(str(project.folder / PCH_FOLDER / n))]
     assert bool(usable) == (expected[0] != "0")
     assert UNLIKE not in expected or pchs(project) == []
@@ -251,7 +251,7 @@ def test_none_for_one_edited_source(project: Project) -> None:
     settings(project, ON, ONE, names=["a"])
     for number in range(3):
         project.write("a.hip", BEGIN + BODY.replace("NAME", "a") + f"// {number}\n")
-        assert output(project.run()) == f"0 compiles with, 2 without (2: {UNLIKE})"
+        assert summary(project.run()) == f"0 compiles with, 2 without (2: {UNLIKE})"
     assert not (project.folder / PCH_FOLDER).exists()
 
 
@@ -280,7 +280,7 @@ def test_names_are_of_what_decides(project: Project) -> None:
         settings(project, ON, ONE, calls=body)
         for output in project.folder.glob("*.co"):
             output.unlink()
-        assert output(project.run()) == "6 compiles with, 0 without"
+        assert summary(project.run()) == "6 compiles with, 0 without"
         files = (project.folder / PCH_FOLDER).glob("*.pch")
         found.append({file.name: file.stat().st_mtime_ns for file in files})
     assert len(found[0]) == 2
@@ -292,17 +292,17 @@ def test_old_ones_are_removed(project: Project) -> None:
     for number in range(6):
         flags = f"env.Append(OFFLOAD_FLAGS=['-DNUMBER={number}'])"
         settings(project, ON, ONE, flags)
-        assert output(project.run()).startswith("6 compiles with" if not number else "3 compiles")
+        assert summary(project.run()).startswith("6 compiles with" if not number else "3 compiles")
     assert len([name for name in pchs(project) if name.startswith("gfx906")]) == 4
 
 
 def test_why_not(project: Project) -> None:
     """The summary counts what compiled without, by reason."""
     settings(project, ON, ONE, "env.Append(OFFLOAD_FLAGS=['-g'])")
-    assert output(project.run()) == "3 compiles with, 3 without (3: debug information (-g))"
+    assert summary(project.run()) == "3 compiles with, 3 without (3: debug information (-g))"
     project.write("second/launch.h", LAUNCH + "#warning told\n")
     run = project.run()
-    assert "3: messages of the compiler about its headers: mend or disable them" in output(run)
+    assert "3: messages of the compiler about its headers: mend or disable them" in summary(run)
     assert run.errors.count("warning: told") == 6
 
 
@@ -332,7 +332,7 @@ def test_copied_checkout(project: Project, tmp_path: Path) -> None:
     for name in SOURCES:
         text = (copy.folder / f"{name}.hip").read_text()
         copy.write(f"{name}.hip", text.replace("+ OWN", "- OWN"))
-    assert output(copy.run()) == "6 compiles with, 0 without"
+    assert summary(copy.run()) == "6 compiles with, 0 without"
     shutil.rmtree(project.folder)
     copy.assert_up_to_date()
     assert str(project.folder) not in (copy.folder / ".a.gfx906.co.manifest").read_text()
@@ -356,7 +356,7 @@ def test_cache_of_two_checkouts(project: Project, tmp_path: Path) -> None:
     for name in SOURCES:
         project.write(f"{name}.hip", BEGIN + BODY.replace("NAME", name) + USER)
     settings(project, ON, "CacheDir('../cache')", "env.Replace(OFFLOAD_LAUNCHER='')")
-    assert output(project.run()).endswith("9 compiles with, 0 without")
+    assert summary(project.run()).endswith("9 compiles with, 0 without")
     first = made(project)
     other = checkout(project, tmp_path / "other/project")
     shutil.copytree(project.folder / "../cache", other.folder / "../cache")
@@ -389,7 +389,7 @@ def test_variant_folders(project: Project) -> None:
     for copies in (0, 1):
         options = f"variant_dir='out{copies}', duplicate={copies}"
         settings(project, ON, calls=f"SConscript('src/SConscript', 'env', {options})\n")
-        assert output(project.run()) == "9 compiles with, 0 without"
+        assert summary(project.run()) == "9 compiles with, 0 without"
         project.assert_up_to_date()
 
 
@@ -468,7 +468,7 @@ def test_behind_caches(project: Project, cache: Cache, tmp_path: Path) -> None:
         run = project.done()
         plain.build()
         assert outputs(project) == outputs(plain)
-        return output(run)
+        return summary(run)
 
     assert same() == "6 compiles with, 0 without"
     assert cache.hits() == 0
