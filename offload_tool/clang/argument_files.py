@@ -110,8 +110,14 @@ def _parts(args: Iterable[str]) -> Iterator[str]:
             yield from _with_precompiled(arg)
             if does(before, PROGRAMS):
                 yield from programs_in(arg)
-        elif does(arg, FOR_OTHERS) or not does(arg, NO_FILE):
-            yield from _parts_of_option(arg)
+        else:
+            yield from _parts_of_flag(arg)
+
+
+@functools.lru_cache(maxsize=4096)  # the passes of a compile have most of them
+def _parts_of_flag(arg: str) -> tuple[str, ...]:
+    is_unknown = does(arg, FOR_OTHERS) or not does(arg, NO_FILE)
+    return tuple(_parts_of_option(arg)) if is_unknown else ()
 
 
 def _parts_of_option(arg: str) -> Iterator[str]:

@@ -24,6 +24,7 @@ Source: clang and lld 22.1.8, whose calls of ``getenv`` were observed in passes 
 OpenMP. Their other variables change messages, temporary files or Objective-C. CUDA_PATH is this
 package's; clang reads CLANG_CONFIG_PATH for z/OS targets. Clang writes ``LLVM_OVERRIDE_PRODUCER``
 into bitcode, and lld ``LLD_VERSION`` into ``.comment`` of code objects."""
+_TIME_MACROS = (b"__TIME__", b"__DATE__", b"__TIMESTAMP__")
 KEY_VARIABLES = ("PATH", "HOME", "LD_LIBRARY_PATH", "GCC_EXEC_PREFIX", *_WHERE)
 """Environment variables that change the results of querying a compiler."""
 OWN_INSTALLATIONS = ("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH")
@@ -45,6 +46,11 @@ INSTALLATIONS = (
     *("ROCM_PATH", "HIP_PATH", "HIP_DEVICE_LIB_PATH", "CUDA_PATH", "CUDA_HOME"),
 )
 """Variables that name installations: this package's own, which exclude others, and the shell's."""
+
+
+def has_time_macro(text: bytes) -> bool:
+    """Return whether a source or an argument names a macro of the time."""
+    return any(macro in text for macro in _TIME_MACROS)
 
 
 def unread_variables(environ: Iterable[str]) -> list[str]:

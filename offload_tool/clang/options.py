@@ -297,8 +297,11 @@ def takes_next(arg: str) -> bool:
 
 def values(args: Sequence[str], bits: int) -> Iterator[str]:
     """Yield the values of options with a bit: the next argument, or the rest of the same one."""
+    names = prefixes(bits)
     for arg, following in itertools.pairwise((*args, "")):
-        for name in prefixes(bits):
+        if not arg.startswith(names):  # most are none of them
+            continue
+        for name in names:
             if arg == name and following and not name.endswith("="):
                 yield following
             elif arg != name and arg.startswith(name):

@@ -19,10 +19,10 @@ no limit per run; each payload then has its own budget.
 from __future__ import annotations
 
 import re
+from _thread import RLock  # that of `threading`, which loads more
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offload_tool.errors import LimitError, UsageError

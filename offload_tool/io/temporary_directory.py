@@ -77,22 +77,44 @@ def temporary_folder(prefix: str = "offload-", folder: StrPath | None = None) ->
 @contextmanager
 def locked_folder(prefix: str, folder: StrPath | None) -> Iterator[str]:
     """As `temporary_folder`; yield the folder's name."""
-    parent = system_temp_folder() if folder is None else os.fspath(folder)
-    boot = _boot_id()
-    if boot:
-        prefix = f"{prefix}{boot}-"
-        _remove_abandoned(parent, prefix)
-    made, lock = None, None
-    try:
+    with FolderOnDemand(prefix, folder) as made:
+        made.make()
+        yield made.name
+
+
+class FolderOnDemand:
+    """A temporary folder that has a name before it exists; removed after the block."""
+
+    def __init__(self, prefix: str, folder: StrPath | None) -> None:
+        parent = system_temp_folder() if folder is None else os.fspath(folder)
+        boot = _boot_id()
+        self._prefix = f"{prefix}{boot}-" if boot else ""
+        self.name = os.path.abspath(f"{parent}/{self._prefix or prefix}{os.urandom(8).hex()}")
+        self._lock: int | None = None
+        self._is_made = False
+
+    def __enter__(self) -> FolderOnDemand:
+        return self
+
+    def make(self) -> None:
+        """Create and lock it, once.
+
+        :raises OSError: it cannot be created.
+        """
+        if self._is_made:
+            return
+        if self._prefix:
+            _remove_abandoned(os.path.dirname(self.name), self._prefix)
         with shielded():
-            made, lock = _make(prefix, parent)
-        yield made
-    finally:
+            self._lock = _make(self.name)
+            self._is_made = True
+
+    def __exit__(self, *_: object) -> None:
         with shielded():
-            if made is not None:
-                _remove_tree(made)
-            if lock is not None:
-                os.close(lock)
+            if self._is_made:
+                _remove_tree(self.name)
+            if self._lock is not None:
+                os.close(self._lock)
 
 
 def system_temp_folder() -> str:
@@ -113,23 +135,23 @@ def system_temp_folder() -> str:
 
 def _boot_id() -> str:
     try:
-        with open(_BOOT_ID, encoding="ascii") as file:
-            return file.read()[:8]
-    except (OSError, ValueError):
+        with open(_BOOT_ID, "rb") as file:
+            return os.fsdecode(file.read()[:8])
+    except OSError:
         return ""
 
 
-def _make(prefix: str, parent: str) -> tuple[str, int | None]:
-    """Create and lock a folder; return its path and the lock, if the file system has locks."""
+def _make(path: str) -> int:
+    """Create and lock a folder; return the lock."""
     while True:
-        made = os.path.join(os.path.abspath(parent), f"{prefix}{os.urandom(8).hex()}")
-        os.mkdir(made, 0o700)
+        with suppress(FileExistsError):  # another process began to remove it before it was locked
+            os.mkdir(path, 0o700)
         try:
-            lock = os.open(made, _FLAGS)
-        except FileNotFoundError:  # another process removed it before it was locked
+            lock = os.open(path, _FLAGS)
+        except FileNotFoundError:  # and has removed it
             continue
-        if _is_ours(lock, made):
-            return made, lock
+        if _is_ours(lock, path):
+            return lock
         os.close(lock)
 
 

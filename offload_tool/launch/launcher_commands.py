@@ -36,7 +36,7 @@ from pathlib import Path
 from offload_tool.clang.argument_files import possible_files
 from offload_tool.clang.depfile import read_depfile
 from offload_tool.clang.driver import option_values
-from offload_tool.clang.environment import RESULT_VARIABLES
+from offload_tool.clang.environment import RESULT_VARIABLES, has_time_macro
 from offload_tool.clang.job_plan import (
     EMBEDDING,
     EMBEDDING_ATTACHED,
@@ -70,7 +70,6 @@ _XARCH = "-Xarch_"
 _ACTIONS = ("-emit-obj", "-emit-llvm-bc", "-S")
 
 _LISTED_LIBRARY = "-mlink-builtin-bitcode"
-_TIME_MACRO = re.compile(r"__(TIME|DATE|TIMESTAMP)__")
 _HEADER_MAP = ".hmap"
 _ROOT = str(Path(__file__).parents[2])
 _SCRIPT_NAME = "offload-pass"
@@ -152,7 +151,7 @@ def why_not_launched(jobs: Sequence[DriverJob]) -> str:
             unseen = does(arg, READS | HEADERS) and arg != _LISTED_LIBRARY
             if (job.kind == "lld" and searches) or unseen or arg.endswith(_HEADER_MAP):
                 return f"no depfile lists what it reads for '{arg}'"
-            if _TIME_MACRO.search(arg):
+            if has_time_macro(os.fsencode(arg)):
                 return f"'{arg}' is of the time"
     return ""
 

@@ -22,11 +22,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from offload_tool.clang.environment import has_time_macro
 from offload_tool.clang.job_plan import HOST, DriverJob, DriverPlan, renamed
 from offload_tool.clang.options import LIBRARY, LINKER_SCRIPT, does
 from offload_tool.errors import OffloadError
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from offload_tool.launch.staged_steps import StagedSteps
 
 SWITCH = "OFFLOAD_LAUNCH_MEMORY"
-_TIME_MACROS = (b"__TIME__", b"__DATE__", b"__TIMESTAMP__")
 _JOIN = "join"
 """The text of the jobs that join the images."""
 _MESSAGES, _STDOUT, _DEPFILE = "messages", "output", "depfile"
@@ -86,7 +86,7 @@ class _Pass:
         """Its results are those of the old object."""
         self.staged: StagedSteps | None = None
         self.outcome = ""
-        """For messages."""
+        """For messages; "" if it is current."""
 
     def steps(self, steps: Sequence[Step]) -> list[Step]:
         """Return the steps that must have succeeded."""
@@ -116,7 +116,7 @@ def _why_unknown(job: DriverJob) -> str:
     for arg in job.args[1:]:
         if (job.kind != "cc1" and does(arg, LIBRARY | LINKER_SCRIPT)) or arg == _NMAKE:
             return f"what it reads for '{arg}' is not known"
-        if any(macro in os.fsencode(arg) for macro in _TIME_MACROS):
+        if has_time_macro(os.fsencode(arg)):
             return f"'{arg}' is of the time"
     return ""
 
@@ -129,14 +129,18 @@ class Memory:
         plan: DriverPlan,
         depfiles: Mapping[int, str],
         environ: Mapping[str, str],
+        make_folder: Callable[[], None],
     ) -> None:
-        """`plan` is the driver's own; `depfiles` names those of the front ends, by job number."""
+        """`plan` is the driver's own; `depfiles` names those of the front ends, by job number.
+
+        `make_folder` creates the folder of the depfiles.
+        """
         self._plan, self._depfiles = plan, depfiles
         self._output = plan.output
         self._digests = DigestCache()
         path = environ.get(LIBRARY_PATH, "")
         self._identity = cache(lambda program: program_identity(program, path))
-        self._passes = [*self._find_passes(environ)]
+        self._passes = [*self._find_passes(environ, make_folder)]
         self._join = self._join_key()
         self._record = read_output_record(manifest_path(self._output), self._digests, self._output)
         self._texts: dict[str, str] = {}
@@ -146,7 +150,9 @@ class Memory:
         self.is_complete = self._judge()
         """Nothing has to run."""
 
-    def _find_passes(self, environ: Mapping[str, str]) -> Iterable[_Pass]:
+    def _find_passes(
+        self, environ: Mapping[str, str], make_folder: Callable[[], None]
+    ) -> Iterable[_Pass]:
         plan, by_target = self._plan, dict[str, list[int]]()
         for number, job in enumerate(plan.jobs):
             if job.target:
@@ -156,6 +162,7 @@ class Memory:
             resolver = PlannedPass(
                 [plan.jobs[number] for number in numbers],
                 *(self._depfiles[numbers[0]], plan.version, environ, self._identity, self._digests),
+                make_folder,
             )
             results = [number for number in numbers if number in read]
             yield _Pass(target, numbers, results, PassRun(resolver, self._digests))
@@ -239,8 +246,7 @@ class Memory:
                 _write(file, os.fsencode(self._texts[f"{each.target} {name}"]))
             for number in each.numbers:
                 steps[number].args = ()
-            if not self.is_complete:
-                self._keep(each)
+            self._keep(each)
 
     def _texts_before(self, each: _Pass) -> dict[str, str]:
         names = [f"{each.target} {name}" for name in (RESULTS, _MESSAGES, _STDOUT, _DEPFILE)]
@@ -296,7 +302,6 @@ class Memory:
 
     def _note(self, each: _Pass, steps: Sequence[Step], launched: Iterable[int]) -> None:
         if each.is_current:
-            each.outcome = "current"
             return
         how = "from the launcher" if each.numbers[0] in launched else "compiled"
         how = "front end only" if each.is_kept else how
@@ -365,9 +370,28 @@ class Memory:
             return [content_of(self._plan.jobs[-1].output)]
         return [content_of(self._plan.jobs[number].output) for number in each.results]
 
+    def messages(self) -> dict[int, bytes]:
+        """Return what each pass has printed, by the number of its first job."""
+        return self._texts_of(_MESSAGES)
+
+    def stdout(self) -> dict[int, bytes]:
+        """Return the standard output of each pass."""
+        return self._texts_of(_STDOUT)
+
+    def depfiles(self) -> dict[int, bytes]:
+        """Return the depfile of each pass."""
+        return self._texts_of(_DEPFILE)
+
+    def _texts_of(self, name: str) -> dict[int, bytes]:
+        texts = self._texts
+        return {
+            each.numbers[0]: os.fsencode(texts.get(f"{each.target} {name}", ""))
+            for each in self._passes
+        }
+
     def outcomes(self) -> list[str]:
         """Return what has become of each pass."""
-        return [f"{each.target}: {each.outcome}" for each in self._passes]
+        return [f"{each.target}: {each.outcome or 'current'}" for each in self._passes]
 
     def save(self, descriptor: int) -> None:
         """Write the manifest of the new object, which is open; it has got its name."""
@@ -417,8 +441,7 @@ def _if_sure(record: PassRecord) -> PassRecord | None:
 
 @cache  # the passes of a source read the same headers
 def _has_time(name: str) -> bool:
-    text = content_of(name)
-    return any(macro in text for macro in _TIME_MACROS)
+    return has_time_macro(content_of(name))
 
 
 def _text_of(names: Iterable[str]) -> str:

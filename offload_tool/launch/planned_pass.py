@@ -35,11 +35,13 @@ class PlannedPass(Resolver):
         environ: Mapping[str, str],
         identity: Callable[[str], str],
         digests: DigestCache,
+        make_folder: Callable[[], None],
     ) -> None:
         """`depfile` is the name of the front end's; `version` is the compiler's text.
 
-        `identity` returns that of a program.
+        `identity` returns that of a program; `make_folder` creates the folder of the depfile.
         """
+        self._make_folder = make_folder
         self._jobs = jobs
         self._depfile = depfile
         self._version = version
@@ -100,6 +102,7 @@ class PlannedPass(Resolver):
         """Return the files that the preprocessor reads now; None if it fails."""
         from offload_tool.launch.launcher_commands import dependency_command
 
+        self._make_folder()
         depfile = f"{self._depfile}.now"
         job = DriverJob([*self._jobs[0].args], self._jobs[0].kind, self._jobs[0].output)
         job.args = [*without_values(job.args, JOB_DEPFILE)]

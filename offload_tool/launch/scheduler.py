@@ -70,8 +70,15 @@ class Queries:
     with it even if a program is killed.
     """
 
-    def __init__(self, folder: str, slots: Slots, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: str,
+        slots: Slots,
+        environment: Mapping[str, str],
+        make_folder: Callable[[], None] = lambda: None,
+    ) -> None:
         self.folder = folder
+        self._make_folder = make_folder
         self._slots = slots
         self._environment = {**environment, "TMPDIR": folder}
         self._count = itertools.count()
@@ -79,8 +86,9 @@ class Queries:
     def run(self, commands: Iterable[Sequence[str]]) -> list[str | None]:
         """Run commands; return the messages of each, None if it fails or another failed before.
 
-        :raises OSError: a command cannot be started.
+        :raises OSError: a command cannot be started, or the folder cannot be created.
         """
+        self._make_folder()
         steps = [
             Step(number, (), args, f"{self.folder}/{number}.query")
             for args, number in zip(commands, self._count, strict=False)

@@ -28,7 +28,7 @@ from offload_tool.clang.job_plan import HOST, DriverPlan
 from offload_tool.errors import ContentError, OffloadError
 from offload_tool.io.file_digests import content_of
 from offload_tool.io.paths import closing
-from offload_tool.io.temporary_directory import locked_folder
+from offload_tool.io.temporary_directory import FolderOnDemand
 from offload_tool.launch.jobserver import slots_of
 from offload_tool.launch.memory import Memory, why_not_remembered
 from offload_tool.launch.planned_pass import DEPFILE, add_depfile
@@ -65,10 +65,7 @@ def run_split(
     """
     with ExitStack() as stack:
         parent = llvm_temporary_folder(environ)
-        try:
-            folder = stack.enter_context(locked_folder("offload-launch-", parent))
-        except OSError as error:
-            raise PassedThroughError(f"no folder for temporary files: {error}") from error
+        folder = stack.enter_context(FolderOnDemand("offload-launch-", parent))
         return _Split(command, environ, report, folder).run()
 
 
@@ -78,16 +75,16 @@ class _Split:
         command: Sequence[str],
         environ: Mapping[str, str],
         report: Callable[[str], None],
-        folder: str,
+        folder: FolderOnDemand,
     ) -> None:
         self._command = command
         self._environ = environ
         self._report = report
-        self._folder = folder
+        self._folder, self._make_folder = folder.name, folder.make
         self._cuid_args: list[str] = []
         """The arguments added to the command."""
         self._slots = slots_of(environ)
-        self._queries = Queries(folder, self._slots, environ)
+        self._queries = Queries(folder.name, self._slots, environ, self._create_folder)
         self._cluster: OnCluster | None = None
         self._depfiles: dict[int, str] = {}
         """Depfiles of the passes over the source, by job number."""
@@ -112,13 +109,14 @@ class _Split:
         if reason:
             self._report(f"not remembered: {reason}")
         else:
-            self._memory = Memory(plan, self._depfiles, self._environ)
+            self._memory = Memory(plan, self._depfiles, self._environ, self._create_folder)
             if self._memory.is_complete:
                 if self._memory.renew():
-                    return self._run_jobs(plan, output, depfile)
+                    return self._repeat(plan, self._memory, depfile)
                 self._memory = None  # another process is writing the object
         last = plan.jobs[-1]
         temporary = f"{output}.{os.urandom(6).hex()}.tmp"
+        self._create_folder()
         last.write_to(temporary)
         try:
             if self._memory is not None:
@@ -132,6 +130,24 @@ class _Split:
             _remove(output)
         return result
 
+    def _create_folder(self) -> None:
+        try:
+            self._make_folder()
+        except OSError as error:
+            raise PassedThroughError(f"no folder for temporary files: {error}") from error
+
+    def _repeat(self, plan: DriverPlan, memory: Memory, depfile: str) -> tuple[int, bytes, bytes]:
+        """Return what a compile prints of which nothing has to run; write the depfile."""
+        self._report_outcomes(memory)
+        if depfile:
+            self._join_depfiles(plan, depfile, memory.depfiles())
+        stdout = b"".join(memory.stdout().values())
+        return 0, stdout, _lines(plan.messages) + _merged(plan, memory.messages())
+
+    def _report_outcomes(self, memory: Memory) -> None:
+        for line in memory.outcomes():
+            self._report(line)
+
     def _rename(self, temporary: str, output: str) -> None:
         with closing(os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
             os.replace(temporary, output)
@@ -142,33 +158,32 @@ class _Split:
         """Run the jobs and write the depfile; return status, standard output and messages."""
         memory = self._memory
         steps = [self._step(plan, number) for number in range(len(plan.jobs))]
-        launched: dict[int, list[int]] = {}
         if memory is not None:
             try:
                 memory.restore(steps)
             except OSError as error:
                 raise PassedThroughError(f"no space for temporary files: {error}") from error
-        if memory is None or not memory.is_complete:
-            if can_embed_later(plan.jobs[-1]):
-                steps.append(self._embed_later(plan, steps[-1]))
-            launched = self._launched(plan, steps)
-            self._add_depfiles(plan, steps, launched, is_wanted=bool(depfile))
-            if memory is not None:
-                memory.stage(steps, launched, self._command, self._environ)
-            self._run_steps(steps)
+        if can_embed_later(plan.jobs[-1]):
+            steps.append(self._embed_later(plan, steps[-1]))
+        launched = self._launched(plan, steps)
+        self._add_depfiles(plan, steps, launched, is_wanted=bool(depfile))
+        if memory is not None:
+            memory.stage(steps, launched, self._command, self._environ)
+        self._run_steps(steps)
         status = self._status(plan, steps)
         if not status:
             self._complete(plan, steps, launched)
         elif memory is not None:
             memory.keep(steps, launched)
         if depfile and not status:
-            self._join_depfiles(plan, depfile)
+            texts = {n: _depfile_text(name) for n, name in self._depfiles.items()}
+            self._join_depfiles(plan, depfile, texts)
         lines = [*plan.messages]
         if self._cluster is not None:
             lines += self._cluster.messages(output)
-        messages = "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")
         stdout = b"".join(content_of(step.stdout_file) for step in steps[: len(plan.jobs)])
-        return status, stdout, messages + self._messages(plan, steps)
+        messages = {step.number: content_of(step.messages_file) for step in steps}
+        return status, stdout, _lines(lines) + _merged(plan, messages)
 
     def _complete(
         self, plan: DriverPlan, steps: Sequence[Step], launched: Mapping[int, list[int]]
@@ -181,8 +196,7 @@ class _Split:
                 check_result([plan.jobs[number] for number in numbers])
         if self._memory is not None:
             self._memory.finish(steps, launched)
-            for line in self._memory.outcomes():
-                self._report(line)
+            self._report_outcomes(self._memory)
 
     def _run_steps(self, steps: Sequence[Step]) -> None:
         try:
@@ -350,43 +364,52 @@ class _Split:
             raise PassedThroughError("what a pass reads could not be listed")
         return _FAILED if passes else 0
 
-    def _messages(self, plan: DriverPlan, steps: Sequence[Step]) -> bytes:
-        messages = {step.number: content_of(step.messages_file) for step in steps}
-        if not any(messages.values()):
-            return b""
-        from offload_tool.launch.merge_diagnostics import merge_messages
-
-        host = b""
-        devices: dict[str, bytes] = {}
-        for number, job in enumerate(plan.jobs):
-            if job.target == HOST:
-                host += messages[number]
-            elif messages[number]:
-                target = job.target or "all targets"
-                devices[target] = devices.get(target, b"") + messages[number]
-        return merge_messages(host, devices)
-
-    def _join_depfiles(self, plan: DriverPlan, depfile: str) -> None:
+    def _join_depfiles(self, plan: DriverPlan, depfile: str, texts: Mapping[int, bytes]) -> None:
+        """Write the depfile of passes whose depfiles have some texts, by job number."""
         phony = any("-MP" in job.args for job in plan.jobs)
-        hosts = [n for n in self._depfiles if plan.jobs[n].target == HOST]
-        host = (hosts or [*self._depfiles])[0]
+        hosts = [n for n in texts if plan.jobs[n].target == HOST]
+        host = (hosts or [*texts])[0]
+        devices = [text for n, text in texts.items() if n != host]
         try:
-            devices = [_depfile_text(name) for n, name in self._depfiles.items() if n != host]
-            text = merge_depfiles(_depfile_text(self._depfiles[host]), devices, phony=phony)
-            write_depfile(depfile, text)
+            write_depfile(depfile, merge_depfiles(texts[host], devices, phony=phony))
         except OSError as error:
-            name = error.filename or depfile
-            raise PassedThroughError(f"'{name}': {error.strerror}") from error
+            raise PassedThroughError(f"'{depfile}': {error.strerror}") from error
+
+
+def _lines(lines: Sequence[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")
+
+
+def _merged(plan: DriverPlan, messages: Mapping[int, bytes]) -> bytes:
+    """Return the messages of jobs as users read them."""
+    if not any(messages.values()):
+        return b""
+    from offload_tool.launch.merge_diagnostics import merge_messages
+
+    host = b""
+    devices: dict[str, bytes] = {}
+    for number, job in enumerate(plan.jobs):
+        text = messages.get(number, b"")
+        if job.target == HOST:
+            host += text
+        elif text:
+            target = job.target or "all targets"
+            devices[target] = devices.get(target, b"") + text
+    return merge_messages(host, devices)
 
 
 def _depfile_text(name: str) -> bytes:
     """Return the content of a job's depfile; empty if it wrote none.
 
-    :raises OSError: it cannot be read: without it, dependencies would be missing.
+    :raises PassedThroughError: it cannot be read: without it, dependencies would be missing.
     """
-    with suppress(FileNotFoundError), open(name, "rb") as file:
-        return file.read()
-    return b""
+    try:
+        with open(name, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise PassedThroughError(f"'{name}': {error.strerror}") from error
 
 
 def _or_pass_through(write: Callable[[], None], error_type: type[OffloadError]) -> None:

@@ -29,8 +29,9 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from offload_tool.io.small_file import replace_small_file
 
 if TYPE_CHECKING:
     from offload_tool.clang.job_plan import DriverJob
@@ -128,11 +129,15 @@ def merge_depfiles(host: bytes, devices: Iterable[bytes], *, phony: bool) -> byt
 
     `phony`: each name also gets an empty rule, as with ``-MP``.
     """
+    lists = {host.partition(b": ")[2]}
+    different = [x for x in devices if _new(x.partition(b": ")[2], lists)]
+    if not different:
+        return host
     rule, end, rest = _first_rule(host)
     names = dict.fromkeys(_prerequisites(rule))
     added = [
         name
-        for text in devices
+        for text in different
         for name in _prerequisites(_first_rule(text)[0])
         if name not in names and names.setdefault(name) is None
     ]
@@ -141,6 +146,13 @@ def merge_depfiles(host: bytes, devices: Iterable[bytes], *, phony: bool) -> byt
     lines = b"".join(b" \\\n  " + name for name in added)
     more = b"".join(name + b":\n" for name in added) if phony else b""
     return rule + lines + (end or b"\n") + rest + more
+
+
+def _new(text: bytes, known: set[bytes]) -> bool:
+    """Return whether a text is not known, and add it."""
+    is_new = text not in known
+    known.add(text)
+    return is_new
 
 
 def _first_rule(text: bytes) -> tuple[bytes, bytes, bytes]:
@@ -189,14 +201,7 @@ def write_depfile(name: str, text: bytes) -> None:
         with open(name, "wb") as file:
             file.write(text)
         return
-    temporary = f"{name}.{os.urandom(6).hex()}.tmp"
-    try:
-        with open(temporary, "wb") as file:
-            file.write(text)
-        os.replace(temporary, name)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
+    replace_small_file(name, text)
 
 
 def _is_writable(name: str, mode: int) -> bool:

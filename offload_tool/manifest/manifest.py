@@ -50,6 +50,8 @@ from offload_tool.io.file_digests import (
     file_stat,
     identity,
 )
+from offload_tool.io.paths import naming
+from offload_tool.io.small_file import replace_small_file
 from offload_tool.manifest.include_search import Lookups, appeared, is_outside
 from offload_tool.manifest.key import Cause, Key, Reason
 from offload_tool.manifest.race_check import RaceCheck, Start
@@ -83,9 +85,11 @@ _SHORT = 1 << 10
 class OutsideFiles:
     """Files outside the working directory, and the names under which they are looked up."""
 
-    __slots__ = ("folders", "inputs", "names")
+    __slots__ = ("folders", "inputs", "names", "text")
 
-    def __init__(self, inputs: dict[str, str], names: tuple[str, ...]) -> None:
+    def __init__(self, inputs: dict[str, str], names: tuple[str, ...], text: str) -> None:
+        self.text = text
+        """The manifest's line."""
         self.inputs = inputs
         """Digests by name."""
         self.names = names
@@ -125,7 +129,9 @@ def _parse_outside(text: bytes) -> OutsideFiles:
         value = json.loads(text)
         inputs = dict(value["inputs"])
         _strings([*inputs, *inputs.values()])
-        found = _outside_by_text[key] = OutsideFiles(inputs, _strings(value["names"]))
+        found = _outside_by_text[key] = OutsideFiles(
+            inputs, _strings(value["names"]), text.decode("ascii")
+        )
     return found
 
 
@@ -378,31 +384,38 @@ def _digest_with_identity(name: str, digest: str, with_identity: bool) -> str:
 
 def write_record(path: str, record: PassRecord, digests: DigestCache, output: str | None) -> None:
     """Write a record, with known stat() records; raise FileError if it cannot be written."""
-    _write_lines(path, _lines_of(record, digests, output))
+    _write_lines(path, _lines_of(record, digests, output, {}))
 
 
 def write_output_record(path: str, record: OutputRecord, digests: DigestCache, output: str) -> None:
     """Write the record of several passes' output, as `write_record` does."""
     value = {"version": _VERSION, **record._asdict(), "passes": [*record.passes]}
     stats = _known_stats({output: record.output}, digests)
-    lines: list[Any] = [value, dict(zip([""], stats.values(), strict=False))]
+    lines = [json.dumps(value), json.dumps(dict(zip([""], stats.values(), strict=False)))]
+    known: dict[int, str] = {}
     for one in record.passes.values():
-        lines += _lines_of(one, digests, None)
+        lines += _lines_of(one, digests, None, known)
     _write_lines(path, lines)
 
 
-def _write_lines(path: str, values: Iterable[Any]) -> None:
-    from offload_tool.io import replace_file  # not needed if the output is current
-
-    with replace_file(path) as out:
-        out.write("".join(f"{json.dumps(value)}\n" for value in values).encode())
+def _write_lines(path: str, lines: Iterable[str]) -> None:
+    with naming(path):
+        replace_small_file(path, "".join(f"{line}\n" for line in lines).encode())
 
 
-def _lines_of(record: PassRecord, digests: DigestCache, output: str | None) -> list[Any]:
-    """Return the values of the lines of a record."""
+def _lines_of(
+    record: PassRecord, digests: DigestCache, output: str | None, known: dict[int, str]
+) -> list[str]:
+    """Return the lines of a record.
+
+    `known` has the last line by the identity of the parsed files outside, which passes share.
+    """
+    read = record.inputs.outside if isinstance(record.inputs, Inputs) else None
+    if read is not None and record.lookups.outside is not read.names:
+        read = None
     names = files_in_order(record)
-    outside = {name: record.inputs[name] for name in names if is_outside(name)}
-    own = [(position, name) for position, name in enumerate(names) if not is_outside(name)]
+    outside = read.inputs if read is not None else _outside_among(record.inputs, names)
+    own = [(position, name) for position, name in enumerate(names) if name not in outside]
     inputs = {name: record.inputs[name] for _, name in own}
     value = {
         "version": _VERSION,
@@ -424,8 +437,18 @@ def _lines_of(record: PassRecord, digests: DigestCache, output: str | None) -> l
     stats = _known_stats(by_name, digests)
     if output in stats:
         stats[""] = stats.pop(output)
-    shared = {"inputs": outside, "names": record.lookups.outside}
-    return [value, stats, shared, _known_stats(outside, digests)]
+    if read is None:
+        shared = json.dumps({"inputs": outside, "names": record.lookups.outside})
+        last = json.dumps(_known_stats(outside, digests))
+    else:
+        shared = read.text
+        last = known.get(id(read), "") or json.dumps(_known_stats(outside, digests))
+        known[id(read)] = last
+    return [json.dumps(value), json.dumps(stats), shared, last]
+
+
+def _outside_among(inputs: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    return {name: inputs[name] for name in names if is_outside(name)}
 
 
 def _known_stats(by_name: Mapping[str, str], digests: DigestCache) -> dict[str, FileStat]:

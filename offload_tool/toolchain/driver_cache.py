@@ -23,6 +23,8 @@ _PER_CALL_VARIABLES = frozenset(
     ("_", "OLDPWD", "SHLVL", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT", "MAKE_TERMERR")
 )
 """Variables that shells and make set anew for each command or build; no driver reads them."""
+_OWN = ("OFFLOAD_LAUNCH_", "OFFLOAD_CUTOFF")
+"""Prefixes of our own, which change no query. All others count: new ones may at any time."""
 
 
 def program_of(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
@@ -117,7 +119,8 @@ def cached_args(
 
 def _digest_of_variables(environment: Mapping[str, str]) -> str:
     """Return a digest of the environment: its values may be passwords, so the cache stores none."""
-    names = sorted({*environment} - _PER_CALL_VARIABLES)
+    names = sorted(name for name in environment if not name.startswith(_OWN))
+    names = [name for name in names if name not in _PER_CALL_VARIABLES]
     text = "\0".join(f"{name}={environment[name]}" for name in names)
     return digest_of(os.fsencode(text))
 

@@ -69,6 +69,7 @@ _LINES = re.compile(
     r"offload-tool launch: .*|In device code for .*:|\d+ (warning|error)s?.* generated.*"
 )
 """Of messages: those that differ from the driver's, as documented."""
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
 _TRIES = 8
 _WRONG = 0.05
 """Of projects that do not compile, how many are tried all the same."""
@@ -540,7 +541,8 @@ def _quoted(word: str) -> str:
 
 
 def _lines(said: str) -> set[str]:
-    plain = (RANDOM.sub(b"-X", line.encode()).decode() for line in said.splitlines())
+    text = RANDOM.sub(b"-X", _COLOUR.sub("", said).encode())
+    plain = text.decode().splitlines()
     return {line for line in plain if not _LINES.fullmatch(line)}
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from offload_tool.launch import split_compile
+from offload_tool.launch.query_plan import PassedThroughError
 from offload_tool.launch.write_result import why_not_replaced
 from tests.launch.compiles import HIP, in_ways, make_project
 
@@ -154,5 +155,5 @@ def test_not_writable(of_folder: int, of_file: int, told: str) -> None:
 def test_depfile_of_a_job_that_cannot_be_read(tmp_path: Path) -> None:
     """A job without a depfile adds nothing; one that cannot be read is an error, not nothing."""
     assert split_compile._depfile_text(str(tmp_path / "none")) == b""
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(PassedThroughError, match="Is a directory"):
         split_compile._depfile_text(str(tmp_path))

@@ -14,7 +14,6 @@ from typing import NamedTuple, NoReturn
 
 import pytest
 
-from offload_tool.errors import FileError
 from offload_tool.io.file_digests import DigestCache
 from offload_tool.manifest.key import Key, Part
 from offload_tool.manifest.manifest import PassRecord
@@ -471,15 +470,15 @@ def test_manifests_that_may_not_be_written(one: Pass) -> None:
     one.compile()
     shell("echo two >third/value.h")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("offload_tool.io.replace_file", _full)
+        patch.setattr("offload_tool.manifest.manifest.replace_small_file", _full)
         assert verdict(one) == (True, None)
     assert one.queries == ASKED
     assert (verdict(one), one.queries) == ((True, None), ASKED)
     assert (verdict(one), one.queries) == ((True, None), [])
 
 
-def _full(path: str) -> NoReturn:
-    raise FileError(path, OSError("no space left"))
+def _full(*_: object) -> NoReturn:
+    raise OSError("no space left")
 
 
 def test_without_headers(one: Pass) -> None:
