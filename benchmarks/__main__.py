@@ -1,9 +1,9 @@
 """``python -m benchmarks [NAME...]``: measure rows of the table of aims against LLVM 22.
 
 Names are those of the modules here, such as ``archive``. Without a name, all benchmarks run except
-``ggml FOLDER``, which measures a real project and needs HIP. Requires LLVM 22's
-clang-offload-bundler and libraries, and 4 GB in the temporary folder. On an idle machine, it takes
-some minutes.
+``ggml FOLDER`` and ``replay CHECKOUT``, which measure a real project and need HIP. Requires LLVM
+22's clang-offload-bundler and libraries, and 4 GB in the temporary folder. On an idle machine, it
+takes some minutes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import (
@@ -25,11 +26,12 @@ from benchmarks import (
     launch,
     null_build,
     reading,
+    replay,
     scheduling,
     small_sources,
 )
 
-BENCHMARKS = {
+BENCHMARKS: dict[str, Callable[[Path, str], None]] = {
     "bundle": bundle.main,
     "archive": archive.main,
     "compress": compress.main,
@@ -42,16 +44,19 @@ BENCHMARKS = {
     "command_line": command_line.main,
     "launch": launch.main,
 }
+PROJECTS = {"ggml": ggml.main, "replay": replay.main}
+"""Benchmarks with arguments of their own."""
 
 
 def main(names: list[str]) -> int:
     """Run the named benchmarks, or all."""
     # An installed package has compiled modules; without this, each call might compile them.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    if names[:1] == ["ggml"]:
-        return ggml.main(names[1:])
+    if names and names[0] in PROJECTS:
+        return PROJECTS[names[0]](names[1:])
     if unknown := [name for name in names if name not in BENCHMARKS]:
-        print(f"benchmarks: {unknown[0]!r} is none of {', '.join(BENCHMARKS)}", file=sys.stderr)
+        known = ", ".join([*BENCHMARKS, *PROJECTS])
+        print(f"benchmarks: {unknown[0]!r} is none of {known}", file=sys.stderr)
         return 1
     llvm = shutil.which("/usr/lib/llvm-22/bin/clang-offload-bundler")
     llvm = llvm or shutil.which("clang-offload-bundler-22")

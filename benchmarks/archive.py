@@ -72,7 +72,7 @@ def main(folder: Path, llvm: str) -> None:
         _write_hda(hda, count, [_code_object(folder, clang, t, size) for t in TARGETS])
         # LLVM runs alone: the memory that it frees at exit slows the next process.
         (theirs,) = compare([[llvm, *arguments]], folder, runs=3)
-        commands = [["cp", hda, "copy.a"], [*OURS, *arguments]]
+        commands: list[list[str | Path]] = [["cp", hda, "copy.a"], [*OURS, *arguments]]
         copied, ours = compare(commands, folder, runs=9)
         print(f"\narchive of {count} members x 8 targets, {hda.stat().st_size / 1e6:.0f} MB")
         for label, figures in (("cp", copied), ("LLVM", theirs), ("ours", ours)):

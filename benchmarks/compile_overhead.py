@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.measure import Figures, run_process
+from offload_tool.passes.command import dependency_flags
 from offload_tool.run.pass_command import WantedPass, pass_command
 
 TARGETS = ("gfx906", "gfx90a:xnack+", "gfx942", "gfx1100")
@@ -91,8 +92,8 @@ def _best(runs: Sequence[Figures]) -> Figures:
 def _call(folder: Path) -> None:
     (folder / "k.hip").write_text(KERNEL.format(number=1))
     wanted = WantedPass("hip", "device", "13", "gfx906")
-    direct = pass_command(wanted, "k.hip", environ=os.environ, flags=FLAGS, depfile="direct.d")
-    options = [*direct.words, *FLAGS, *direct.dependencies]
+    direct = pass_command(wanted, "k.hip", environ=os.environ, flags=FLAGS)
+    options = [*direct.args, *FLAGS, *direct.last, *dependency_flags("direct.d")]
     own = [*_tool(), "compile", "k.hip", "-o", "own.co", "--target-id", "gfx906"]
     commands = {
         "clang": [*options, "-o", "direct.co", "k.hip"],

@@ -11,17 +11,28 @@ from typing import Any
 
 PLOT = "OFFLOAD_BENCHMARK_PLOT"
 """The variable that names the file of a picture."""
-_STYLES = (("#777777", "--", "s"), ("#1f77b4", "-", "o"), ("#2ca02c", "-", "^"))
+_STYLES = (
+    ("#777777", "--", "s"),
+    ("#1f77b4", "-", "o"),
+    ("#2ca02c", "-", "^"),
+    ("#98df8a", "-", "v"),
+)
 _COLORS = ("#aec7e8", "#1f77b4", "#98df8a", "#2ca02c")
 
 
-def draw(file: Path, title: str, targets: Sequence[int], lines: Mapping[str, list[float]]) -> None:
-    """Draw a line of seconds for each name, against the number of targets."""
+def draw(
+    file: Path,
+    title: str,
+    numbers: Sequence[int],
+    lines: Mapping[str, list[float]],
+    what: str = "target IDs",
+) -> None:
+    """Draw a line of seconds for each name, against the numbers of what is counted."""
     axes = _axes((6.4, 4))
     for (name, seconds), (color, line, marker) in zip(lines.items(), _STYLES, strict=False):
-        axes.plot(targets, seconds, color=color, linestyle=line, marker=marker, label=name)
-    axes.set(title=title, xlabel="target IDs", ylabel="processor seconds", ylim=(0, None))
-    axes.set_xticks(list(targets))
+        axes.plot(numbers, seconds, color=color, linestyle=line, marker=marker, label=name)
+    axes.set(title=title, xlabel=what, ylabel="processor seconds", ylim=(0, None))
+    axes.set_xticks(list(numbers))
     axes.grid(visible=True, alpha=0.3)
     axes.legend()
     _save(axes, file)

@@ -169,7 +169,8 @@ def _find_rocm(request: _Request) -> Equipment:
             Equipment((f"--rocm-path={root.path}",), f"HIP {root}", root.identity, (root.path,))
             for root in ([] if is_named else rocm_installations(request.environ))
         ]
-        flags = ("-nogpulib", "-include", "hip/hip_runtime.h")
+        # Debian's HIP 6.4 defines functions that call the libraries, which a link would miss.
+        flags = ("-nogpulib", "-include", "hip/hip_runtime.h", "-fsyntax-only")
         lacking = unusable_variables(request.environ, "hip")
         headers = _first_working(request, candidates, flags, lacking)
     if job.needs_libraries:

@@ -54,7 +54,7 @@ class CompilePass(ABC):
     """A pass writes the host IR of a source, which all others read. Names in it contain inode
     numbers, so the results are valid for these very files."""
     can_bypass_driver: ClassVar[bool] = False
-    """A device pass is a front end and a linker, which can run without the driver."""
+    """It is a front end, and for a device a linker, which can run without the driver."""
     is_distributed: ClassVar[bool] = False
     """A device pass may run on another machine: the engine supports its command."""
     lists_targets: ClassVar[bool] = False

@@ -1,13 +1,14 @@
-"""The two stages of a device pass, and when to skip the second.
+"""The two stages of a pass, and when to skip the second.
 
 ::
 
     k.hip  --front end-->  unoptimised bitcode  --backend-->  object  --linker-->  k.gfx906.co
-                                   |
+                                   |                            (= k.host.o for the host)
                         its digest is in the manifest: if it, the command and all other inputs
                         of the key are unchanged, the output stays untouched, mtime included
 
-A comment, host code, or a function that no kernel calls changes the source but not the bitcode.
+A comment, or a function that nothing calls, changes the source but no bitcode; host code changes no
+device's, and a kernel's body not the host's.
 Device libraries are linked into the bitcode. With a precompiled header, the bitcode may differ for
 the same code object; the first pass with one therefore runs to its end.
 

@@ -1,7 +1,8 @@
-r"""Device passes without the driver: run the front end and the linker from its ``-###`` output.
+r"""Passes without the driver: run the front end and the linker from its ``-###`` output.
 
-Such a pass is three processes; the driver takes a quarter of the time of a small pass. `job_cache`
-has the jobs of a command. The driver runs if its ``-###`` output is not recognised, a job crashes
+A device pass is three processes; the driver takes a quarter of the time of a small pass. A host
+pass is the front end alone, which can have two stages (see `cut_off`). `job_cache` has the jobs of
+a command. The driver runs if its ``-###`` output is not recognised, a job crashes
 or the linker fails; it then writes messages and crash reports. It also runs if this process may
 open no more files (``ulimit -n``). At a terminal, the query requests coloured messages.
 
@@ -27,7 +28,7 @@ from offload_tool.errors import CompilerError
 from offload_tool.io import process
 from offload_tool.io.unnamed_file import file_in_memory, file_without_name, written_bytes
 from offload_tool.passes.command import Command
-from offload_tool.run.advice import device_advice
+from offload_tool.run.advice import advice_for, device_advice
 from offload_tool.run.job_cache import JobCache, Jobs, Language, Names
 from offload_tool.toolchain.driver_cache import is_program
 
@@ -70,10 +71,10 @@ _OTHERS = _Names(
 
 
 class DirectPasses:
-    """Runs the device passes of one build; all run in the working directory of this process."""
+    """Runs the passes of one build; all run in the working directory of this process."""
 
     def __init__(self) -> None:
-        self._cache = JobCache(_DEVICE_PASSES)
+        self._cache = JobCache(_PASSES)
         self._advice = threading.local()
 
     def advise(self, command: Sequence[str]) -> None:
@@ -87,7 +88,7 @@ class DirectPasses:
         environment: Mapping[str, str],
         stages: Stages | None = None,
     ) -> int | None:
-        """Run the command of a device pass without the driver, if possible.
+        """Run the command of a pass without the driver, if possible.
 
         The command is the compiler, flags, ``-o OUTPUT SOURCE``. Return 0, 1 for an
         error in the source, or minus the signal that interrupted it. Return None if the driver must
@@ -109,8 +110,9 @@ class DirectPasses:
             return None  # the driver names its object otherwise, and adds messages to a failure
         if messages:
             sys.stderr.flush()
+            advice = advice_for(command, messages) if status else ""
             with open(_ERRORS, "wb", closefd=False) as out:
-                out.write(messages)
+                out.write(messages + os.fsencode(advice))
         return status
 
     def run_quietly(
@@ -154,15 +156,15 @@ def _files_left() -> Iterator[bool]:
 
 
 def _names_in(command: Sequence[str]) -> _Names | None:
-    """Return the names in a command; None if it is not of the form of a device pass."""
+    """Return the names in a command; None if it is not of the form of a pass."""
     read = Command.read(command, 1)
     if read is None or not read.depfile or read.source.startswith("-"):
         return None
-    cuids = [arg for arg in read.flags if arg.startswith(_CUID)]
+    cuids = {arg for arg in read.flags if arg.startswith(_CUID)}  # twice for the host
     preambles = [arg for arg in read.flags if arg.startswith(_PREAMBLE)]
     if len(cuids) != 1 or len(preambles) > 1:
         return None
-    return _Names(read.source, read.output, read.depfile, cuids[0], "".join(preambles))
+    return _Names(read.source, read.output, read.depfile, cuids.pop(), "".join(preambles))
 
 
 def _query_jobs(command: Sequence[str], names: Names, environment: Mapping[str, str]) -> Jobs:
@@ -179,28 +181,36 @@ def _query_jobs(command: Sequence[str], names: Names, environment: Mapping[str, 
     except UnknownPlanError:
         return ()
     is_silent = not (result.status or result.output or messages)
-    if not is_silent or len(jobs) != 2:
+    if not is_silent or not jobs:
         return ()
-    front_end, linker = jobs
+    front_end, *linkers = jobs
     object_file = front_end.output
     is_understood = (
         front_end.kind == "cc1"
-        and linker.args[1:3] == _LLD
         and front_end.source == source
         and "-emit-obj" in front_end.args
-        and linker.output == output
-        and linker.args.count(object_file) == 1
-        and os.path.dirname(object_file) == result.folder
-        and not any(a.startswith("@") or PLAN in a for a in (*front_end.args, *linker.args))
-        and not any(map(_FILES_OF_THE_LINKER.match, linker.args))
+        and jobs[-1].output == output
+        and not any(a.startswith("@") or PLAN in a for job in jobs for a in job.args)
         and is_program(front_end.args[0], command[0], environment)
     )
     if not is_understood:
         return ()
+    if not linkers:
+        return (tuple(front_end.args),)
+    linker = linkers[0]
+    links_object = (
+        len(linkers) == 1
+        and linker.args[1:3] == _LLD
+        and linker.args.count(object_file) == 1
+        and os.path.dirname(object_file) == result.folder
+        and not any(map(_FILES_OF_THE_LINKER.match, linker.args))
+    )
+    if not links_object:
+        return ()
     return tuple(tuple(_BETWEEN if a == object_file else a for a in job.args) for job in jobs)
 
 
-_DEVICE_PASSES = Language("direct", _MARKS, _OTHERS, _query_jobs)
+_PASSES = Language("direct", _MARKS, _OTHERS, _query_jobs)
 
 
 class _UnknownEndError(Exception):
@@ -222,7 +232,7 @@ def _run_jobs(
 
     :raises _UnknownEndError: it ended in another way.
     """
-    front_end, linker = jobs
+    front_end, *linkers = jobs
     folder = llvm_temporary_folder(environment)
     try:
         with (
@@ -236,7 +246,7 @@ def _run_jobs(
             if stages is not None and two:
                 files.append(bitcode.fileno())
                 stages.watch(bitcode, errors)
-            for number, job in enumerate([*(two or [front_end]), linker]):
+            for number, job in enumerate([*(two or [front_end]), *linkers]):
                 status = process.run(job, environment, files)
                 if -status in _STOPPED_BY:
                     return status, b""

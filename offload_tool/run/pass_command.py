@@ -153,9 +153,7 @@ def pass_command(
             "environment": dict(toolchain.environment),
             "compiler": list(toolchain.clang),
             "needs_host_ir": job.needs_host_ir,
-            "can_bypass_driver": device is not None
-            and job.can_bypass_driver
-            and toolchain.is_driver_alone,
+            "can_bypass_driver": job.can_bypass_driver and toolchain.is_driver_alone,
             "installed": list(toolchain.installed) if device is not None else [],
             "identity": toolchain.identity,
             "is_script": any(is_script(program) for program in programs if program),

@@ -97,7 +97,7 @@ def runner_of(env: Environment, job: CompilePass) -> Runner:
     clang = toolchain.clang
     if is_device and job.needs_host_ir:
         return _openmp_jobs
-    if is_device and env["OFFLOAD_DIRECT"] and job.can_bypass_driver and toolchain.is_driver_alone:
+    if env["OFFLOAD_DIRECT"] and job.can_bypass_driver and toolchain.is_driver_alone:
         return _without_driver(clang)
     return partial(run_args, program=len(clang))
 
@@ -138,7 +138,7 @@ class DirectRunner:
 
 
 def with_cut_off(run: Runner, node: Any, stages: Stages) -> Runner:
-    """Return the runner of a device pass that stops if its bitcode is unchanged.
+    """Return the runner of a pass that stops if its bitcode is unchanged.
 
     `run` runs the pass in `stages`. The output stays until the bitcode changes.
     """

@@ -57,25 +57,25 @@ def edit(project: Project, name: str, old: str, new: str) -> None:
     path.write_text(text.replace(old, new) if old else text + new)
 
 
-def outcome(project: Project, count: int = 1) -> str:
-    """Build; return what became of the device pass, or of several, by the summary."""
+def outcome(project: Project, count: int = 1, target: str = "gfx906") -> str:
+    """Build; return what became of the pass for a target, or of several, by the summary."""
     run = project.done("-Q")
     header, row = (
         line
         for line in run.output.splitlines()
-        if line.split()[:2] in (["offload:", "target"], ["offload:", "gfx906"])
+        if line.split()[:2] in (["offload:", "target"], ["offload:", target])
     )
     columns = [name.strip() for name in header.split("target ID", 1)[1].split("  ") if name.strip()]
     counts = dict(zip(columns, row.split()[2:], strict=True))
     return next(name for name in columns if counts[name] == str(count))
 
 
-def assert_as_without(project: Project) -> None:
-    """Check that all outputs are those of a clean build without the cut-off."""
+def assert_as_without(project: Project, *names: str) -> None:
+    """Check that outputs are those of a clean build without the cut-off."""
     clean = checkout(project, project.folder.parent / "clean")
     edit(clean, "SConstruct", BODY, f"env.Replace(OFFLOAD_CUTOFF=False, OFFLOAD_PCH=False)\n{BODY}")
     clean.build()
-    for name in (OUTPUT, "k.hipfb"):
+    for name in names or (OUTPUT, "k.hipfb"):
         assert project.read(name) == clean.read(name), name
     shutil.rmtree(clean.folder)
 
@@ -86,6 +86,34 @@ EDITS: dict[str, tuple[tuple[str, str, str], str]] = {
     "a macro that a kernel uses": (("h.h", "FACTOR 1", "FACTOR 2"), "compiled"),
     "a flag": (("SConstruct", "'-O2'", "'-O3'"), "compiled"),
 }
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "host"),
+    [
+        ("a comment", "front end only", "front end only"),
+        ("a kernel", "compiled", "front end only"),
+        ("host code", "front end only", "compiled"),
+    ],
+)
+def test_edits_of_objects(project: Project, name: str, device: str, host: str) -> None:
+    """The host's pass is cut off, too; its object is linked again if either has changed."""
+    project.write("h.h", HEADER)
+    project.write("k.hip", SOURCE)
+    project.sconstruct(f"env.OffloadObject('k.hip')\n{BODY}", HEAD)
+    project.build()
+    edit(project, "k.hip", "", "// the second compile is of two stages\n")
+    project.build()
+    edit(project, *EDITS[name][0])
+    outputs = {OUTPUT: device, "k.host.o": host}
+    files = [project.folder / each for each in (*outputs, "k.o")]
+    before = [file.stat().st_mtime_ns for file in files]
+    assert outcome(project, target="host") == host
+    kept = [file.stat().st_mtime_ns == was for file, was in zip(files, before, strict=True)]
+    expected = [each == "front end only" for each in outputs.values()]
+    assert kept == [*expected, all(expected)]
+    assert_as_without(project, OUTPUT, "k.host.o", "k.o")
+    project.assert_up_to_date()
 
 
 @pytest.mark.parametrize("name", EDITS)

@@ -62,6 +62,15 @@ def test_real_headers_and_libraries(clang: str, installed: dict[str, str]) -> No
     assert f"{installed[LIBRARIES]}/oclc_isa_version_906.bc" in found.installed
 
 
+def test_headers_that_call_libraries(clang: str, tmp_path: Path, installed: dict[str, str]) -> None:
+    """Functions of headers may call device libraries, which the trial of the headers leaves out."""
+    header = f"{HEADER}__device__ int called(); __device__ int caller() {{ return called(); }}\n"
+    rocm = write_rocm(tmp_path / "calling", header=header)
+    environ = {**os.environ, **installed, ROCM: str(rocm)}
+    found = find_toolchain(environ, clang=clang, jobs=(Job("hip", ("gfx906",)),))
+    assert f"--rocm-path={rocm}" in found.rocm_flags
+
+
 def test_nothing_is_required_that_flags_leave_out(clang: str) -> None:
     """With -nogpuinc and -nogpulib, any clang with the target will do, without ROCm."""
     found = find_toolchain(clang=clang, jobs=(Job("hip", ("gfx906",), BARE),))

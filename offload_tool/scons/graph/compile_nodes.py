@@ -187,9 +187,7 @@ def _pass_runner(
 ) -> spawn.Runner:
     """Return the runner of one pass: with a PCH, or in stages, as variables specify."""
     stages = None
-    cuts_off = (
-        env["OFFLOAD_CUTOFF"] and job.can_bypass_driver and job.stage == "device" and not job.rdc
-    )
+    cuts_off = env["OFFLOAD_CUTOFF"] and job.can_bypass_driver and not job.rdc
     if cuts_off and isinstance(run, spawn.DirectRunner):
         from offload_tool.run.cut_off import Stages
 
