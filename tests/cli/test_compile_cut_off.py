@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from offload_tool.io import process
 from offload_tool.run import cut_off, driverless
 from tests.cli.conftest import run, state
 from tests.cli.test_compile import GFX906
@@ -30,13 +32,13 @@ FRONT_END, ONE_STAGE, TWO_STAGES = 1, 2, 3
 def compiled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Return a function that compiles with flags, and returns the number of programs run."""
     monkeypatch.setattr(cut_off, "_TOO_SHORT", 0)
-    run_job, jobs = driverless._run_job, []
+    jobs = []
 
     def counted(*arguments: Any) -> int:
         jobs.append(arguments)
-        return run_job(*arguments)
+        return process.run(*arguments)
 
-    monkeypatch.setattr(driverless, "_run_job", counted)
+    monkeypatch.setattr(driverless, "process", SimpleNamespace(run=counted))
 
     def call(*flags: str, words: tuple[str, ...] = ()) -> int:
         jobs.clear()

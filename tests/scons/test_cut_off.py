@@ -89,14 +89,16 @@ EDITS: dict[str, tuple[tuple[str, str, str], str]] = {
 
 
 @pytest.mark.parametrize(
-    ("name", "device", "host"),
+    ("change", "device", "host"),
     [
-        ("a comment", "front end only", "front end only"),
-        ("a kernel", "compiled", "front end only"),
-        ("host code", "front end only", "compiled"),
+        (("h.h", "", "// a comment\n"), "front end only", "front end only"),
+        (("h.h", "FACTOR 1", "FACTOR 2"), "compiled", "front end only"),
+        (("k.hip", "return 1", "return 2"), "front end only", "compiled"),
     ],
 )
-def test_edits_of_objects(project: Project, name: str, device: str, host: str) -> None:
+def test_edits_of_objects(
+    project: Project, change: tuple[str, str, str], device: str, host: str
+) -> None:
     """The host's pass is cut off, too; its object is linked again if either has changed."""
     project.write("h.h", HEADER)
     project.write("k.hip", SOURCE)
@@ -104,7 +106,7 @@ def test_edits_of_objects(project: Project, name: str, device: str, host: str) -
     project.build()
     edit(project, "k.hip", "", "// the second compile is of two stages\n")
     project.build()
-    edit(project, *EDITS[name][0])
+    edit(project, *change)
     outputs = {OUTPUT: device, "k.host.o": host}
     files = [project.folder / each for each in (*outputs, "k.o")]
     before = [file.stat().st_mtime_ns for file in files]

@@ -13,9 +13,11 @@ from tests.scons.conftest import KERNEL, SCONSTRUCT, Project, contents
 HEAD = SCONSTRUCT.replace('    OFFLOAD_LAUNCHER=File("#count").abspath,\n', "")
 BODY = "for name in 'abcd': env.OffloadBundle(f'{name}.hip')\nenv.OffloadCompilationDatabase()\n"
 COUNTED = """\
+from types import SimpleNamespace
+from offload_tool.io import process
 from offload_tool.run import driverless
-run_job = driverless._run_job
-driverless._run_job = lambda *given: print("direct job") or run_job(*given)
+run = lambda *given: print("direct job") or process.run(*given)
+driverless.process = SimpleNamespace(run=run)
 """
 OUTPUTS = [f"{name}.{target}.co" for name in "abcd" for target in ("gfx906", "gfx90a_xnack+")]
 
