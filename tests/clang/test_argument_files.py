@@ -12,7 +12,7 @@ from offload_tool.clang.argument_files import finds_libraries, include_folders, 
 @pytest.mark.parametrize(
     ("args", "name"),
     [
-        (["@words"], "args"),
+        (["@words"], "words"),
         (["--config", "c.cfg"], "c.cfg"),
         (["--config=c.cfg"], "c.cfg"),
         (["-mlink-builtin-bitcode", "lib.bc"], "lib.bc"),
