@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, NamedTuple
 
 from offload_tool.io.signals import end_processes, shielded
-from offload_tool.io.unnamed_file import file_in_memory, written_bytes
 from offload_tool.util.which import which
 
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -132,3 +131,29 @@ def capture_merged(command: Sequence[str], environment: Mapping[str, str]) -> tu
 
 def _memory() -> IO[bytes]:
     return file_in_memory(os.environ.get("TMPDIR", "/tmp"))  # noqa: S108
+
+
+# -- files without a name, of which nothing is left if a run is killed ---------------------
+
+
+def file_in_memory(folder: str) -> IO[bytes]:
+    """Return a file for messages, in memory, or in `folder` with an older C library."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("offload"), "w+b", 0)
+    return file_without_name(folder)
+
+
+def file_without_name(folder: str) -> IO[bytes]:
+    """Return a new unnamed file in a directory."""
+    flags = os.O_TMPFILE | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.fdopen(os.open(folder, flags, 0o600), "w+b", 0)
+    except OSError:  # e.g. the file system does not support O_TMPFILE
+        import tempfile  # loads slower than a small file compiles
+
+        return tempfile.TemporaryFile(buffering=0, dir=folder)
+
+
+def written_bytes(file: IO[bytes]) -> bytes:
+    """Return all bytes of an open file, wherever its position is."""
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)

@@ -33,8 +33,7 @@ from offload_tool.errors import CompilerError
 from offload_tool.formats.targets.compile_target import parse_targets
 from offload_tool.passes.command import Command
 from offload_tool.passes.languages import LANGUAGES
-from offload_tool.toolchain.compiler_files import cached_compiler_result
-from offload_tool.toolchain.equipment import CUDA_PATH, Equipment
+from offload_tool.toolchain.driver_cache import cached_compiler_result
 from offload_tool.toolchain.installations import (
     Installation,
     cuda_installations,
@@ -42,7 +41,7 @@ from offload_tool.toolchain.installations import (
     rocm_installations,
     unusable_variables,
 )
-from offload_tool.toolchain.probe import Toolchain
+from offload_tool.toolchain.probe import CUDA_PATH, Equipment, Toolchain
 from offload_tool.util.frozen import frozen, replaced
 from offload_tool.util.memoize import memoized
 from offload_tool.util.which import which

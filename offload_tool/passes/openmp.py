@@ -32,7 +32,7 @@ from offload_tool.io import StrPath
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.passes.cuda import Ptxas, find_ptxas, ptx_flag
 from offload_tool.passes.source_kind import language_flags, language_of, mode_flags
-from offload_tool.toolchain.equipment import CUDA_PATH
+from offload_tool.toolchain.probe import CUDA_PATH
 from offload_tool.util.memoize import memoized
 
 if TYPE_CHECKING:

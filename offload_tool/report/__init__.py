@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING
 
 from offload_tool.operations.kernel_table import KernelColumns
 from offload_tool.operations.size_report import SizeReport
-from offload_tool.report.tables import Tables, shown
 from offload_tool.report.views import (
+    Tables,
     add_changes,
     add_kernels,
     add_sizes,
     change_counts,
     chart_data,
     notes_of,
+    shown,
 )
 from offload_tool.util.frozen import frozen
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from offload_tool.clang.environment import INSTALLATIONS, ImplicitInputs, folder_key
 from offload_tool.clang.options import relevant_flags
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain.compiler_files import cached_compiler_result
 from offload_tool.toolchain.disk_cache import PACKAGE
+from offload_tool.toolchain.driver_cache import cached_compiler_result
 from offload_tool.util.which import program_folders, which
 
 if TYPE_CHECKING:

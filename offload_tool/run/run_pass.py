@@ -240,7 +240,7 @@ def run_device_link(
     if kind == "openmp":
         return _link_openmp(device, toolchain, inputs, outputs, flags)
     from offload_tool.clang.depfile import read_depfile
-    from offload_tool.passes.device_link import link_arguments, linker
+    from offload_tool.passes.hip import link_arguments, linker
 
     target_id, tool = linker(device, toolchain)
     depfile = _compiler_depfile(outputs.file)

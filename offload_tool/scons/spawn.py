@@ -27,8 +27,8 @@ import SCons.Errors
 from offload_tool.clang.driver import llvm_temporary_folder, response_text, terminal_args
 from offload_tool.errors import OffloadError
 from offload_tool.io import process
+from offload_tool.io.process import file_in_memory, written_bytes
 from offload_tool.io.temporary_directory import system_temp_folder
-from offload_tool.io.unnamed_file import file_in_memory, written_bytes
 from offload_tool.passes.command import Command
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.passes.whole_compile import Warnings, warnings_of

@@ -92,7 +92,7 @@ def _included(path: str) -> list[str]:
         elif option != "--config":
             continue
         elif "/" not in name:
-            from offload_tool.toolchain.compiler_files import CONFIGURATION_FOLDERS
+            from offload_tool.toolchain.driver_cache import CONFIGURATION_FOLDERS
 
             usual = (os.path.join(os.path.expanduser(x), name) for x in CONFIGURATION_FOLDERS)
             found += filter(os.path.isfile, usual)

@@ -21,11 +21,11 @@ from pathlib import Path
 
 from offload_tool.clang.environment import INSTALLATIONS
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain.equipment import NeededCompile
 from offload_tool.toolchain.installations import rocm_compilers
 from offload_tool.toolchain.probe import (
     CLANG_NAME,
     OLDEST_CLANG,
+    NeededCompile,
     Toolchain,
     probe,
     version_of,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.formats.objects.elf.reader import read_elf_tables
-from offload_tool.passes.device_link import level_arguments
+from offload_tool.passes.hip import level_arguments
 from tests.scons.conftest import Project
 from tests.scons.relocatable import RELOCATABLE, one, two
 

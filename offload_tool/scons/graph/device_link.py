@@ -10,7 +10,7 @@ from typing import Any
 
 from offload_tool.errors import UsageError
 from offload_tool.formats.targets.compile_target import CompileTarget
-from offload_tool.passes import device_link, openmp
+from offload_tool.passes import hip, openmp
 from offload_tool.passes.languages import LANGUAGES
 from offload_tool.scons import actions, compat, found_tools, settings, spawn
 from offload_tool.scons.graph.containers import package_node, wrap_node
@@ -90,15 +90,15 @@ def link_node(
 def _hip_link(
     env: Environment, names: Iterable[Node], device: CompileTarget, inputs: list[Node]
 ) -> Node:
-    target_id, linker = device_link.linker(device, found_tools.toolchain(env))
-    level = device_link.level_arguments(settings.host_link_flags(env))
+    target_id, linker = hip.linker(device, found_tools.toolchain(env))
+    level = hip.level_arguments(settings.host_link_flags(env))
     return actions.LINK.first_free(
         env,
         names,
         inputs,
         **spawn.toolchain_variables(env, linker),
         _OFFLOAD_LINKER=list(linker),
-        _OFFLOAD_LINK_ARGUMENTS=[*device_link.link_arguments(target_id), *level],
+        _OFFLOAD_LINK_ARGUMENTS=[*hip.link_arguments(target_id), *level],
         # The link includes all members of archives.
         _OFFLOAD_LINK_INPUTS=["--whole-archive", "$SOURCES", "--no-whole-archive"],
         _OFFLOAD_TARGET_ID=device.name,

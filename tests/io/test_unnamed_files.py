@@ -9,7 +9,7 @@ from typing import IO
 
 import pytest
 
-from offload_tool.io.unnamed_file import file_in_memory, file_without_name, written_bytes
+from offload_tool.io.process import file_in_memory, file_without_name, written_bytes
 
 
 @pytest.mark.parametrize("new_file", [file_in_memory, file_without_name])
