@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cached_property
 
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
 from offload_tool.io.paths import naming
+from offload_tool.io.process import file_without_name
 
 
 class Spool:
@@ -19,14 +21,12 @@ class Spool:
     """
 
     def __init__(self, name: StrPath = "temporary file", folder: StrPath | None = None) -> None:
-        import tempfile  # most runs do not need it
-
-        from offload_tool.io.temporary_directory import system_temp_folder
+        from offload_tool.io.temporary_directory import system_temp_folder  # rarely needed
 
         self.name = name
         with naming(name):
             parent = system_temp_folder() if folder is None else folder
-            self._file = tempfile.TemporaryFile(buffering=0, dir=parent)  # noqa: SIM115 - see __exit__
+            self._file = file_without_name(os.fspath(parent))
         self.descriptor = self._file.fileno()
         self.out = OutputFile(name, self.descriptor, seekable=True)
 
