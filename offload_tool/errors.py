@@ -104,10 +104,7 @@ class ContentError(OffloadError):
 
 
 class LimitError(OffloadError):
-    """A file exceeds the limits of this run; see `offload_tool.io.limits`.
-
-    `variable` is the environment variable that raises the limit.
-    """
+    """A file exceeds the limits of this run, which the environment `variable` raises."""
 
     def __init__(self, message: str, variable: str, path: str | PathLike[str] | None) -> None:
         self.path, self.variable = path, variable
@@ -128,10 +125,7 @@ class NoContainerError(ContentError):
 
 
 class UnexpectedError(OffloadError):
-    """An exception outside this family while a file was read: a bug in this package.
-
-    It replaces the result of one file, so that the other files are still read.
-    """
+    """A bug in this package, reported for one file, so that the other files are still read."""
 
     def __init__(self, path: str | PathLike[str], error: Exception) -> None:
         self.path = path

@@ -79,10 +79,7 @@ def query(command: Sequence[str], environment: Mapping[str, str] = os.environ) -
 
 
 def terminal_args(environment: Mapping[str, str]) -> list[str]:
-    """Return the option for coloured messages if standard error is a terminal with colours.
-
-    It goes before a command's own options, which override it.
-    """
+    """Return the option for coloured messages at a terminal; a user's options override it."""
     has_colours = os.isatty(_ERRORS) and environment.get("TERM", "dumb") not in ("", "dumb")
     return ["-fcolor-diagnostics"] if has_colours else []
 

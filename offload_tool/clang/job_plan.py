@@ -164,10 +164,7 @@ class DriverPlan:
         return list(dict.fromkeys(found))
 
     def passes_in(self, folder: str) -> list[list[int]]:
-        """Return the job indexes of each pass whose result is a temporary file in a directory.
-
-        A pass is the job that reads the source, and the only job that reads its output, if any.
-        """
+        """Return the job indexes of each pass (it alone reads the source) into a directory."""
         found = []
         for number, job in enumerate(self.jobs):
             if job.source != self.source or job.needs:
@@ -266,10 +263,7 @@ def kind_of_job(args: Sequence[str]) -> str:
 
 
 def job_in(args: list[str]) -> DriverJob:
-    """Parse a command of the driver's.
-
-    :raises UnknownPlanError: it is unknown.
-    """
+    """Parse a command of the driver's; raise UnknownPlanError if it is unknown."""
     job = _parse_job(args)
     _check_job(job)
     return job

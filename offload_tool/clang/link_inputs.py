@@ -22,10 +22,7 @@ _IS_STATIC = {
 def linked_files(
     args: Iterable[str], find: Callable[[str], T | None], folders: Sequence[str] = ()
 ) -> Iterator[T]:
-    """Yield what `find` returns for each file that the arguments of a link name.
-
-    `find` returns None for a path without a file. `folders` are searched after those of ``-L``.
-    """
+    """Yield what `find` returns, if not None, for each file that a link's arguments name."""
     searched, files = _parsed(args)
     searched += folders
     for names, is_path in files:

@@ -68,10 +68,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the object.
-
-    :raises UsageError: the images are of another kind, or have too many host objects.
-    """
+    """Write the object; raise UsageError for other images, or too many host objects."""
     from offload_tool.operations import embed
 
     (images, *others), output, hosts = options.images, options.output, options.host_object
@@ -156,10 +153,7 @@ def _embed_linked_cuda(
 
 
 def _check_linked(cubin: str) -> None:
-    """Reject relocatable code.
-
-    :raises UsageError: the cubin is relocatable.
-    """
+    """Reject relocatable code; raise UsageError if the cubin is relocatable."""
     with InputFile(cubin) as source:
         found = read_code_object(source.data, path=cubin)
     if found.kind != "cuda" or found.image_kind != "object":

@@ -29,10 +29,7 @@ _ROWS_AT_ONCE = 256
 
 
 class StreamError(Exception):
-    """Standard output cannot be written: closed, or on a full disk.
-
-    It is not an `OffloadError`, so that commands do not catch it and continue.
-    """
+    """Standard output is closed or full; no `OffloadError`, so that no command continues."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"standard output: {error.strerror or error}; the result is incomplete")
@@ -44,10 +41,7 @@ class _StandardError:
 
 
 def reserve_streams() -> None:
-    """Reserve the descriptors of closed standard streams, so that no opened file gets them.
-
-    Writes to them still fail.
-    """
+    """Reserve the descriptors of closed standard streams, so that no opened file gets them."""
     for number, name, flags in (
         (0, "stdin", os.O_WRONLY),
         (1, "stdout", os.O_RDONLY),
@@ -67,10 +61,7 @@ def reserve_streams() -> None:
 
 
 def print_lines(lines: Iterable[str], stream: TextIO | None = None) -> None:
-    """Print lines, by default to standard error; names that are not Unicode are written unchanged.
-
-    :raises StreamError: standard output is closed or full.
-    """
+    """Print lines, names unchanged, by default to standard error; raise StreamError."""
     batch: list[str] = []
     for line in lines:
         batch.append(one_line(line))
@@ -114,10 +105,7 @@ def print_bytes(data: bytes, stream: TextIO | None = None) -> None:
 
 
 def print_json_list(rows: Iterable[Mapping[str, object]], *, indent: int | None = None) -> None:
-    """Print a list of objects on standard output, as `json.dumps` formats it.
-
-    Without `indent`, each object is one line, which is three times as fast.
-    """
+    """Print a list of JSON objects; without `indent`, one per line, three times as fast."""
     import json  # drop-ins do not need it
 
     texts = (json.dumps(row, indent=indent) for row in rows)
@@ -147,10 +135,7 @@ def print_problems(problems: Iterable[OffloadError]) -> int:
 
 
 def finish(status: int) -> int:
-    """Flush the streams; return the exit status, 1 if a write to standard error failed.
-
-    :raises StreamError: standard output is full.
-    """
+    """Flush the streams; return the exit status, 1 after a failed write. Raise StreamError."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -49,10 +49,7 @@ class Sheet(NamedTuple):
 
 
 def print_sheet(table: Sheet) -> None:
-    """Print a table on standard output.
-
-    :raises UsageError: rich is not installed.
-    """
+    """Print a table on standard output; raise UsageError if rich is not installed."""
     # Imported here: it is half of the start-up time, and only tables need it.
     try:
         from rich.console import Console

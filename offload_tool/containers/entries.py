@@ -51,10 +51,7 @@ class PackedFrame:
         return memoryview(bytes(next(iter(stream), b"")[:size]))
 
     def view(self, source: InputFile) -> memoryview:
-        """Return the code object.
-
-        :raises FormatError: the frame is damaged.
-        """
+        """Return the code object; raise FormatError if the frame is damaged."""
         from offload_tool.formats.kpack.archive import unpacked_kpack_image
 
         return unpacked_kpack_image(source.data, self.image, path=self.label)

@@ -66,10 +66,7 @@ class _Policy(Policy):
 
 
 def _may_have_code(location: Location) -> bool:
-    """Return False if a file has no section with such a name.
-
-    Programs and shared libraries are not linked again: those of nvcc keep the inputs' section.
-    """
+    """Return False if an object has no such section; programs are not linked again."""
     data = location.source.data
     if not is_elf(data):
         return True

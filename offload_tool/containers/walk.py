@@ -124,10 +124,7 @@ class Region(NamedTuple):
 
 
 class Policy:
-    """The rules of a walk: files and sections to search, and messages.
-
-    Each operation that mimics one of LLVM's programs has its own.
-    """
+    """The rules of a walk, and its messages; each operation that mimics LLVM has its own."""
 
     contains_itself = "this archive contains itself"
     trusts_coff_magic = False
@@ -453,10 +450,7 @@ class Walk(Generic[_T]):
     def _in_sections(
         self, location: Location, sections: Iterable[tuple[bytes, int, int, FileFormat | None]]
     ) -> Iterator[_T]:
-        """Search the sections that hold containers, and the bytes outside them.
-
-        A section is its name, start, size, and the format of its containers by the policy.
-        """
+        """Search the sections (name, start, size, format) that hold containers, and other bytes."""
         known: list[tuple[int, int]] = []
         searched: list[tuple[int, int]] = []
         """Sections that were searched for CUDA fat binaries, and may hold other containers."""

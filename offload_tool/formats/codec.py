@@ -70,10 +70,7 @@ _ZLIB_INPUT = 1 << 16
 
 
 class BackgroundHash:
-    """The MD5 of chunks, computed in a thread.
-
-    Use it as a context manager. At most `depth` chunks are unhashed when `update` returns.
-    """
+    """The MD5 of chunks, at most `depth` behind, computed in a thread; a context manager."""
 
     def __init__(self, depth: int | None = None) -> None:
         self._md5 = hashlib.md5(usedforsecurity=False)

@@ -101,10 +101,7 @@ def union(one: _Code, other: _Code) -> _Code:
 
 
 def hip_host_code(tables: ElfTables) -> HipHostCode:
-    """Read the HIP symbols of an ELF object.
-
-    :raises FormatError: its symbols contradict it.
-    """
+    """Read the HIP symbols of an ELF object; raise FormatError if its symbols contradict it."""
     undefined, defined = _symbols(tables)
     has_entries = _has_entries(tables, "hip")
     is_registered = has_entries or not _REGISTERS.isdisjoint(undefined)
@@ -133,10 +130,7 @@ def _hip_host_code(
 
 
 def cuda_host_code(tables: ElfTables) -> CudaHostCode:
-    """Read the CUDA symbols of an ELF object.
-
-    :raises FormatError: its symbols contradict it.
-    """
+    """Read the CUDA symbols of an ELF object; raise FormatError if its symbols contradict it."""
     undefined, defined = _symbols(tables)
     called, has_entries = _suffixes(REGISTER_LINKED, undefined), _has_entries(tables, "cuda")
     is_registered = called or has_entries or not _REGISTERS.isdisjoint(undefined | defined)

@@ -45,10 +45,7 @@ def _insert(table: dict[int, bytes], key: bytes, buckets: int) -> None:
 
 
 def _hash(key: bytes) -> int:
-    """Return ``hash_value`` of a string with the seed of release builds.
-
-    LLVM's function branches by length; the numbers below are these lengths in bytes.
-    """
+    """Return ``hash_value`` of a string in release builds; LLVM branches by length in bytes."""
     size = len(key)
     if size > _BLOCK:
         return _hash_long(key)

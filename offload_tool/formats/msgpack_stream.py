@@ -25,10 +25,7 @@ _ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))
 
 
 def messagepack() -> ModuleType:
-    """Return the module ``msgpack``.
-
-    :raises UsageError: it is not installed.
-    """
+    """Return the module ``msgpack``; raise UsageError if it is not installed."""
     try:
         import msgpack  # few formats need it
     except ImportError as error:  # in a vendored copy of this package

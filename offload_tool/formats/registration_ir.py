@@ -296,10 +296,7 @@ class _ModuleText:
         self._add("declare void @__tgt_unregister_lib(ptr)")
 
     def _older_descriptor(self) -> None:
-        """Write a second descriptor, and the function that returns the one to register.
-
-        The load is volatile: code that compares a weak symbol itself does not link everywhere.
-        """
+        """Write a second descriptor, and the function that returns the one to register."""
         descriptor = "@.omp_offloading.descriptor"
         for name in ("start", "stop"):
             self._add(f"@__{name}_{_OLD_ENTRIES} = extern_weak hidden constant [0 x i8]")

@@ -178,10 +178,7 @@ def _split(data: bytes, path: str) -> tuple[str, str, str]:
 
 
 def header(data: bytes, name: str, *, path: str) -> str:
-    """Return the first header of a name.
-
-    :raises FormatError: there is none.
-    """
+    """Return the first header of a name; raise FormatError if there is none."""
     for found in _HEADER.finditer(_split(data, path)[0]):
         if found[1].lower() == name.lower() and found[2].strip():
             return found[2].strip()

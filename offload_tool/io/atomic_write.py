@@ -79,10 +79,7 @@ def replace_all(
 
 
 def _is_written_directly(path: StrPath) -> bool:
-    """Return whether `path` is standard output or exists and is not a regular file.
-
-    :raises OSError: a link cannot be resolved, because of a cycle for example.
-    """
+    """Return whether `path` is standard output or is no regular file; raise OSError."""
     if str(path) == STDOUT:
         return True
     try:
@@ -165,10 +162,7 @@ class _Replacement:
 
 
 def _open_temporary(path: str) -> tuple[int, bool]:
-    """Open a file next to `path`: without a name where possible, else named `path`.
-
-    The kernel removes a file without a name when the process ends, even if it is killed.
-    """
+    """Open a file next to `path`: without a name, so that a kill removes it, or named `path`."""
     if os.path.isdir(_DESCRIPTORS):  # `link` names it through this folder
         with suppress(OSError):  # the file system does not support it
             flags = os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC

@@ -134,10 +134,7 @@ class DigestCache:
         self._results: dict[Hashable, Any] = {}
 
     def digest(self, path: str, current: FileStat | None = None) -> str:
-        """Return the digest of the file at `path`; "" if there is no file.
-
-        `current` is the file's `FileStat`, if the caller has it.
-        """
+        """Return the digest of the file at `path`, with `current` stat(); "" if there is none."""
         current = current or file_stat(path)
         if current is None:
             return ""

@@ -103,10 +103,7 @@ def read_all(path: StrPath, descriptor: int) -> bytes:
 
 
 def load(path: StrPath, descriptor: int, size: int) -> memoryview:
-    """Return the first `size` bytes of an open file, read or mapped; `descriptor` stays open.
-
-    :raises FileError: the file became shorter, or cannot be mapped.
-    """
+    """Return the first `size` bytes of an open file, read or mapped; raise FileError."""
     try:
         if size <= SMALL:
             data = os.pread(descriptor, size, 0)
@@ -219,10 +216,7 @@ class InputFile:
         return self._size
 
     def read(self, offset: int, size: int) -> bytes | memoryview:
-        """Read `size` bytes from `offset` on, without mapping.
-
-        :raises FileError: the file became shorter since it was opened.
-        """
+        """Read `size` bytes from `offset` on, without mapping; raise FileError if shorter now."""
         if self._whole is not None:
             return self._whole.read(self._start + offset, size)
         if self._descriptor is None:

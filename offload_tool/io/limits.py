@@ -68,10 +68,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Limits:
-        """Read the limits from environment variables.
-
-        :raises UsageError: a variable is not a number.
-        """
+        """Read the limits from environment variables; raise UsageError for anything but numbers."""
         values: dict[str, Any] = {}
         for field in ("unpacked", "written", "reread", "members", "depth"):
             name = f"OFFLOAD_MAX_{field.upper()}"
@@ -87,10 +84,7 @@ class Limits(NamedTuple):
 
 
 def read_size(text: str, name: str) -> int:
-    """Parse a number or a size such as ``512M`` or ``4GiB``; `name` is for messages.
-
-    :raises UsageError: `text` is neither.
-    """
+    """Parse a number or a size such as ``512M`` or ``4GiB``; raise UsageError, with `name`."""
     match = re.fullmatch(_SIZE, text.strip())
     if match is None:
         raise UsageError(f"{name}: expected a number or a size such as 512M or 4G, found {text!r}")

@@ -54,10 +54,7 @@ class OutputFile:
         """Whether written bytes can still be changed (not in a pipe)."""
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append `data`.
-
-        :raises LimitError: here and in all other writing methods: the run's budget is exhausted.
-        """
+        """Append `data`; like all that write, raise LimitError if the run's budget is exhausted."""
         self._charge(len(data))
         self._write(data)
 
@@ -133,19 +130,13 @@ class OutputFile:
                 view = view[written:]
 
     def set_mode(self, mode: int) -> None:
-        """Set these permission bits, not the default or the old file's.
-
-        Set-user-ID, set-group-ID and sticky bits are ignored.
-        """
+        """Set these permission bits, without set-user-ID, set-group-ID and sticky bits."""
         self.mode = mode & PERMISSIONS
         with naming(self.path):
             os.fchmod(self._descriptor, self.mode)
 
     def reserve(self, size: int) -> None:
-        """Reserve disk space for `size` more bytes, so that a full disk is detected now.
-
-        :raises LimitError: `size` exceeds the run's budget.
-        """
+        """Reserve disk space for `size` more bytes, to detect a full disk now; raise LimitError."""
         if self._budget is not None:
             self._budget.check_write(size, self.path)
         self._allocate(self.position, size)
@@ -179,10 +170,7 @@ class OutputFile:
                 os.ftruncate(self._descriptor, self.position)
 
     def copy(self, source: InputFile, offset: int = 0, size: int | None = None) -> None:
-        """Append `size` bytes of `source` from `offset` on (default: up to its end).
-
-        :raises FileError: `source` became shorter since it was opened.
-        """
+        """Append `size` bytes of `source` (default: up to its end); raise FileError if shorter."""
         remaining = len(source) - offset if size is None else size
         source, offset, _ = source.range(offset, remaining)
         self._charge(remaining)

@@ -120,10 +120,7 @@ def capture(
 
 
 def capture_merged(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, bytes]:
-    """Run a program; return its status, and all that it prints, in order.
-
-    :raises OSError: it cannot be run.
-    """
+    """Run a program; return its status, and all that it prints, in order. Raise OSError."""
     with _memory() as output:
         number = output.fileno()
         return run(command, environment, (os.devnull, number, number)), written_bytes(output)

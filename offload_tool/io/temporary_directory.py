@@ -27,10 +27,7 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextmanager
 def create_folder(path: StrPath) -> Iterator[None]:
-    """Create a folder and its parents for the block; if the block fails, remove new, empty ones.
-
-    :raises FileError: the folder cannot be created, or the block raises `OSError`.
-    """
+    """Create a folder for the block; if that fails, remove new, empty ones. Raise FileError."""
     from pathlib import Path
 
     folder = Path(path)
@@ -49,10 +46,7 @@ def create_folder(path: StrPath) -> Iterator[None]:
 
 @contextmanager
 def temporary_output_folder(output: StrPath, name: str) -> Iterator[Path]:
-    """Yield a temporary folder; afterwards, move its file `name` to `output`.
-
-    :raises FileError: the file is missing, or `output` cannot be written.
-    """
+    """Yield a temporary folder; then move its file `name` to `output`. Raise FileError."""
     from offload_tool.io.atomic_write import replace_file
     from offload_tool.io.input_file import InputFile
 
@@ -64,10 +58,7 @@ def temporary_output_folder(output: StrPath, name: str) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(prefix: str = "offload-", folder: StrPath | None = None) -> Iterator[Path]:
-    """Create a folder in `folder` (default: the usual one) and remove it after the block.
-
-    :raises OSError: the folder cannot be created.
-    """
+    """Create a folder in `folder` (or the usual one); remove it after the block. Raise OSError."""
     from pathlib import Path
 
     with locked_folder(prefix, folder) as made:
@@ -97,10 +88,7 @@ class FolderOnDemand:
         return self
 
     def make(self) -> None:
-        """Create and lock it, once.
-
-        :raises OSError: it cannot be created.
-        """
+        """Create and lock it, once; raise OSError if it cannot be created."""
         if self._is_made:
             return
         if self._prefix:
@@ -118,10 +106,7 @@ class FolderOnDemand:
 
 
 def system_temp_folder() -> str:
-    """Return the folder that `tempfile.gettempdir` would return, without writing to it.
-
-    `tempfile` tests each candidate with a file, which stays if the process is killed.
-    """
+    """Return `tempfile.gettempdir()`, without its test files, which stay after a kill."""
     import tempfile  # slow to load, and a launcher already has its folder
 
     if tempfile.tempdir is not None:

@@ -41,10 +41,7 @@ class Unopened(NamedTuple):
 
 
 def file_plan(path: StrPath, size: int) -> FilePlan:
-    """Return a plan of the file at `path`, which had `size` bytes when it was read.
-
-    :raises FileError: on writing, if the file has another size by then.
-    """
+    """Return a plan of the file at `path`; writing raises FileError if its size is another."""
     return Unopened(partial(_reopen, path, size)).range(0, size)
 
 

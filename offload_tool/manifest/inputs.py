@@ -47,10 +47,7 @@ def reads_of(
 
 
 def files_read(command: Command, environment: Mapping[str, str]) -> list[str]:
-    """Return the files that a compile has read, from its depfile or from the preprocessor.
-
-    :raises CompilerError: the source is not among the files.
-    """
+    """Return the files that a compile has read, by depfile or preprocessor; raise CompilerError."""
     read = listed_files(command) or preprocess(command, environment)
     if read is None:
         raise not_listed(command.depfile, command.source)

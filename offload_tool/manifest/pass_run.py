@@ -257,10 +257,7 @@ class PassRun:
         )
 
     def save(self, record: PassRecord) -> None:
-        """Write the manifest.
-
-        :raises FileError: it cannot be written.
-        """
+        """Write the manifest; raise FileError if it cannot be written."""
         self._record, output = record, self.resolver.output
         if self.resolver.may_write:
             write_record(manifest_path(output), record, self._digests, output)
@@ -274,10 +271,7 @@ class PassRun:
         return reads_of(listed, folders, self.resolver.args, self._digests)
 
     def _known_folders(self, listed: list[str], key: Key | None) -> tuple[str, ...]:
-        """Return the folders of the record before, or () if the compiler must be queried.
-
-        The same command has the same search path, and the same files are in the same folders.
-        """
+        """Return the recorded folders, as the same files are there; () to query the compiler."""
         before = self._before
         if before is None or key != before.key or not {*listed} <= {*before.inputs}:
             return ()

@@ -40,10 +40,7 @@ class Start(NamedTuple):
     def now(
         cls, marker: str, folders: Iterable[str] = (), digests: Mapping[str, str] | None = None
     ) -> Start:
-        """Make the file `marker`, whose ctime is the moment; record `folders` and `digests`.
-
-        :raises FileError: the file cannot be written.
-        """
+        """Make the file `marker`, whose ctime is the moment, with `folders` and `digests`."""
         # Others may write into the folders above the working directory, such as /tmp.
         above, here = [], os.getcwd()
         while here not in above:

@@ -134,10 +134,7 @@ def print_messages(result: QueryResult, folder: Path) -> str:
 def named_inputs(
     inputs: Iterable[StrPath], folder: Path, suffix: Callable[[InputFile, str], str]
 ) -> Iterator[str]:
-    """Yield files in a directory for inputs, and for each member of archives.
-
-    Linkers recognise the type by `suffix`, and print the names in messages.
-    """
+    """Yield files with the `suffix` that linkers want for inputs, and for members of archives."""
     from offload_tool.containers.walk import open_file_or_members
 
     for path in inputs:
@@ -175,10 +172,7 @@ def _suffix(source: InputFile, label: str) -> str:
 
 
 def _candidates(toolkit: str, ptxas: str, environ: Mapping[str, str]) -> list[str]:
-    """Return the linkers in the order in which they are tried.
-
-    Those of the installation of `ptxas` come first: a linker rejects output of a newer assembler.
-    """
+    """Return the linkers to try, `ptxas`'s own first: others may reject its output."""
     usual = environ.get("CUDA_PATH", ""), "/usr/local/cuda"
     path = environ.get("PATH")
     named = [_installation(ptxas, path), toolkit, _installation("nvlink", path), *usual]
@@ -200,10 +194,7 @@ def _linkers_in(folder: Path) -> list[str]:
 
 
 def device_libraries(linker: str, toolkit: str) -> tuple[str, ...]:
-    """Return the library of device functions that the CUDA driver lacks.
-
-    It is in the installation of `linker`, or in the directory `toolkit`; either may be empty.
-    """
+    """Return the device functions' library in the installation of `linker`, or in `toolkit`."""
     own = Path(linker).resolve().parent.parent
     folders = [own] if linker else []
     folders += [Path(toolkit)] if toolkit else []

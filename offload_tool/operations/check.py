@@ -249,10 +249,7 @@ def _libraries(
     skipped: _Skipped,
     note: _Note,
 ) -> Iterator[_Library]:
-    """Yield each library under `path` after all its images were read.
-
-    Add the numbers of its rules to `used`.
-    """
+    """Yield each library under `path`, read as a whole; add its rules' numbers to `used`."""
     containers = find_containers(path, skipped=skipped, markers=True, overlay=others)
     for (file, label), group in groupby(containers, lambda found: (found.path, _label_of(found))):
         # Rules name libraries relative to the path: ``lib/x.so``, ``x.whl(lib/x.so)``.

@@ -241,10 +241,7 @@ class _Joining:
         return names
 
     def _rewrite(self, writer: TreeWriter, left_out: set[str]) -> None:
-        """Rewrite all files of a tree.
-
-        :raises NoContainerError: no file refers to device code.
-        """
+        """Rewrite all files of a tree; raise NoContainerError if no file refers to device code."""
 
         def plan(location: Location, file: TreeFile) -> FilePlan | None:
             if file.name in left_out:
@@ -283,10 +280,7 @@ class _Joining:
                 )
 
     def folders(self, writer: FolderWriter, parts: Sequence[StrPath]) -> None:
-        """Write a folder merged with the `parts` to be laid over it.
-
-        :raises FileError: two of them contain the same file.
-        """
+        """Write a folder merged with `parts`; raise FileError if two have one file."""
         trees = [writer.tree, *map(FolderTree, parts)]
         archives = [self._open_archives(tree) for tree in trees]
         rest = [

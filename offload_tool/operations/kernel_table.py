@@ -101,10 +101,7 @@ _TIMEOUT = 60
 
 
 def demangled_names(names: Iterable[str]) -> dict[str, str]:
-    """Return the demangled form of each name; unmangled or unknown names stay as they are.
-
-    :raises UsageError: there is no demangler, or it fails.
-    """
+    """Return names demangled, if they are mangled; raise UsageError without a demangler."""
     known = dict.fromkeys(names)
     mangled = [name for name in known if _MANGLED.fullmatch(name)]
     demangled = _run_demangler(mangled) if mangled else []

@@ -149,10 +149,7 @@ def candidates_of(images: Sequence[FoundImage]) -> Candidates:
 
 @functools.lru_cache(maxsize=256)
 def _best_fits(candidates: Candidates, device: Device, only_sure: bool) -> dict[int, Fit]:
-    """Return the images that `device` would load, by their indexes, in their order.
-
-    A host entry fits only a device named by its entry ID. An empty HIP image is the last choice.
-    """
+    """Return the indexes of images that `device` would load; an empty HIP image comes last."""
     best: dict[object, tuple[tuple[int, ...], int, Fit]] = {}
     for index, (entry, is_missing) in enumerate(candidates):
         if entry.kind == OffloadKind.HOST and not isinstance(device.target, BundleEntryID):

@@ -199,10 +199,7 @@ def _append(out: OutputFile, image: PackagedImage, offload_kind: int) -> None:
 
 
 def kind_number(name: str, dialect: Dialect, warn: Callable[[str], None] | None) -> int:
-    """Return the number of an offload kind; for an unknown one, call `warn` and return 0.
-
-    :raises UsageError: the kind is unknown, and there is no `warn`.
-    """
+    """Return the number of an offload kind; for an unknown one, `warn` and 0, or UsageError."""
     number = offload_kind_number(name, dialect)
     if number is None:
         message = f"unknown offload kind '{name}', expected {_KINDS}"

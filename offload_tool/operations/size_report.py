@@ -69,10 +69,7 @@ class SizeReport:
 def images_under(
     paths: Iterable[StrPath], *, skipped: Callable[[OffloadError], None] | None = None
 ) -> Iterator[tuple[DeviceImage, FoundImage, FoundContainer]]:
-    """Yield the images under all `paths` as `listed_images` does; a file reached twice counts once.
-
-    For `skipped` and errors, see `list_images.iter_images`.
-    """
+    """Yield the images under all `paths`, each file once; see `list_images.iter_images`."""
     seen: set[str] = set()
     for path in paths:
         files: dict[str, str] = {}

@@ -397,10 +397,7 @@ def _split_wheel(run: _Splitting, folder: OutputFolder, options: WheelOptions) -
 
 
 def _overlay_root(tree: WheelTree, given: str | None) -> str:
-    """Return the folder for the archives; "" for the folder of packages.
-
-    :raises UsageError: the given folder does not exist, or the wheel has not exactly one package.
-    """
+    """Return the folder for the archives; "" for that of packages. Raise UsageError."""
     if given is not None:
         root = posixpath.normpath(given)
         if root.startswith(("/", "..")) or not (

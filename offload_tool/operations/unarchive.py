@@ -376,10 +376,7 @@ def _plain_id(image: FoundImage) -> str:
 
 
 def _without_padding(location: Location) -> InputFile:
-    """Remove the line ends that Darwin's archivers add to pad to a multiple of 8 bytes.
-
-    Only a compressed bundle must have an exact size; version 1 does not store it.
-    """
+    """Remove Darwin's padding, as a compressed bundle of version 1 does not store its size."""
     source = location.source
     content = source.data
     compressed = begins(content, COMPRESSED_BUNDLE) and len(content) >= _DARWIN_ALIGNMENT

@@ -75,10 +75,7 @@ class Command(NamedTuple):
 
 
 def dependency_flags(depfile: str) -> list[str]:
-    """Return the flags that write a Makefile depfile for one pass.
-
-    They go to the front end, as the driver ignores ``-MD -MF`` in device-only HIP jobs.
-    """
+    """Return the flags that write a depfile, for the front end: the driver ignores its own."""
     args = [_DEPFILE, depfile, "-MT", "object"]
     # One argument: sccache does not cache commands with an unknown option after -Xclang.
     return [*(flag for arg in args for flag in ("-Xclang", arg)), "-Xclang=-sys-header-deps"]

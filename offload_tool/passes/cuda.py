@@ -151,10 +151,7 @@ class CudaPass(CompilePass):
 
 
 def ptx_flag(processor: str) -> str:
-    """Return the flag for the first PTX version that knows a processor.
-
-    Clang derives the version from a toolkit; without one, it assumes PTX 4.2.
-    """
+    """Return the flag for a processor's first PTX version; without a toolkit clang takes 4.2."""
     return f"--cuda-feature=+ptx{_ptx_version(processor)}"
 
 

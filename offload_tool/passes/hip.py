@@ -113,10 +113,7 @@ def driver_flags(major: int, *, rdc: bool = False, archive_format: str = "") -> 
 
 
 def uses_new_driver(command: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Return whether a host pass, `command` without its input, uses the new offload driver.
-
-    Clang is queried (``-###``): its default and the user's flags decide.
-    """
+    """Return whether a host pass without input uses the new offload driver, by a query."""
     return any(_NEW_DRIVER in job for job in query_front_end(command, environment).jobs)
 
 

@@ -218,10 +218,7 @@ def host_runtime(toolchain: Toolchain) -> str | None:
 
 
 def other_runtime(toolchain: Toolchain) -> str:
-    """Return the warning about a host runtime of another LLVM than the compiler; "" for its own.
-
-    The name of the library's file has the version: ``libomptarget.so.21.1``.
-    """
+    """Return the warning about a host runtime of another LLVM, by its file's name; or ""."""
     path = os.path.realpath(host_runtime(toolchain) or "")
     found = re.search(r"\.so\.(\d+)", os.path.basename(path))
     if found is None or int(found[1]) == toolchain.major:

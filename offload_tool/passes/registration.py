@@ -72,10 +72,7 @@ def merge_library(
 
 
 def compile_flags(*, is_marker: bool = False, library: str = "") -> list[str]:
-    """Return the flags with which ``Toolchain.cc`` compiles `SOURCE`.
-
-    With `is_marker` a kpack marker replaces the bundle. `library` is as in `library_flags`.
-    """
+    """Return the flags for `SOURCE` with a bundle or a marker; `library` as in `library_flags`."""
     return [
         *language_flags(SOURCE),
         "-O2",

@@ -114,10 +114,7 @@ def _directive(text: bytes, at: int) -> int:
 
 
 def _plain_text(text: bytes) -> bytes:
-    """Return a text up to the first trigraph or lone carriage return.
-
-    Clang ends a line at a lone carriage return.
-    """
+    """Return a text up to the first trigraph or lone carriage return, which ends a line."""
     return re.split(_HIDDEN, text, maxsplit=1)[0]
 
 

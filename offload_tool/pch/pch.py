@@ -291,10 +291,7 @@ class UsablePch(NamedTuple):
         return ""
 
     def _name_inside(self, name: str) -> str:
-        """Return the PCH's name of a file that may be read again; "" if equal or none.
-
-        Without a PCH, clang keeps the name of the first read for the second.
-        """
+        """Return the PCH's name of a file that may be read again; "" if equal or none."""
         inside = _identities(self.recipe.file, self.inputs)
         found = inside.get(identity(name), "")
         shown = Names.of(self.candidate.headers, self.recipe.folder).shown(found)

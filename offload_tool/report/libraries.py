@@ -13,10 +13,7 @@ _DEFAULT = re.compile(r"export ?\{[^}]*?([\w$]+) as default\b")
 
 
 def load_libraries() -> tuple[str, str, str]:
-    """Return plotly.js, DataTables as a module that defines ``globalThis.DataTable``, its styles.
-
-    :raises UsageError: a package is missing, or does not contain the library.
-    """
+    """Return plotly.js, DataTables as a module, and its styles; raise UsageError without them."""
     try:
         plotly = _read("plotly", "package_data/plotly.min.js")
         tables = _read("itables", "html/dt_bundle.js")

@@ -84,10 +84,7 @@ class Cluster:
     def remote_command(
         self, command: Sequence[str], environment: Mapping[str, str]
     ) -> tuple[list[str], dict[str, str]]:
-        """Return the command that runs a compile on the cluster, and its environment.
-
-        `why_local` must allow the compile, and `check_compiler` its compiler.
-        """
+        """Return the command, and environment, of a compile on the cluster that may run there."""
         args, added = remote_form([self.compiler, *command[1:]], environment)
         return [self.sccache, *args], self._variables(environment) | added
 

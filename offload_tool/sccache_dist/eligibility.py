@@ -61,10 +61,7 @@ def why_local(command: Sequence[str]) -> str:
 def remote_form(
     command: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """Return a compile that `why_local` allows in a form for any machine, and variables to add.
-
-    Its output and depfile are byte for byte those of a local run of `command`.
-    """
+    """Return a compile in a form for any machine, of equal bytes, and variables to add."""
     options = [arg for arg in command if does(arg, INSTALLED | TARGETS) or arg == "-fgpu-rdc"]
     variables = {name: environment[name] for name in _PATH_VARIABLES if name in environment}
     headers, libraries = _query_driver(command[0], options, variables)

@@ -77,10 +77,7 @@ def run_with_fallback(
     environment: Mapping[str, str],
     launched_environment: Mapping[str, str] | None = None,
 ) -> tuple[Finished, str]:
-    """Run `launched`, a launcher with a compile; after its failure, run the compile's `command`.
-
-    :returns: the result, and a message to print: the reason of the second run in one line, or "".
-    """
+    """Run `launched`, or after its failure `command`; return the result and the reason."""
     finished = run_once(launched, launched_environment or environment)
     if [*launched] == [*command] or not is_engine_failure(finished, launched[0]):
         return finished, ""

@@ -112,10 +112,7 @@ def source_node(node: Any) -> Any:
 
 
 def adopt_input(node: Any, node_class: type) -> None:
-    """Assign one of our classes to a dependency of a target.
-
-    If SCons has already computed its signature, that relied on the modification time alone.
-    """
+    """Assign our class to a dependency, whose signature may rely on the time alone."""
     if type(node) not in {SCons.Node.FS.Entry, SCons.Node.FS.File}:
         return
     adopt(node.srcnode(), node_class)
@@ -260,11 +257,7 @@ def was_damaged(node: Any) -> bool:
 def include_flags(
     target: list[Any], source: list[Any], env: Environment, for_signature: bool
 ) -> list[Any]:
-    """Return the flags of ``CPPPATH``, each one argument whatever the name of its folder.
-
-    Unlike SCons's ``$_CPPINCFLAGS``, they are part of signatures: the search path decides the
-    result.
-    """
+    """Return the flags of CPPPATH, one argument each, which are part of signatures."""
     folders = SCons.PathList.PathList(env.get("CPPPATH") or []).subst_path(env, target, source)
     found = (
         [
@@ -326,10 +319,7 @@ _NAME_CLASHES = (
 
 @contextmanager
 def reporting_name_clashes() -> Iterator[None]:
-    """Convert SCons's errors on clashes of file and folder names to errors of the user's.
-
-    :raises UsageError: a folder has the name of a needed file, or a file that of a folder.
-    """
+    """Convert SCons's errors on clashes of names to errors of the user's, UsageError."""
     try:
         yield
     except TypeError as error:
@@ -414,10 +404,7 @@ OWN_SPAWN = "_OFFLOAD_SPAWN"
 
 
 class PassCommandAction(SCons.Action.LazyAction):  # type: ignore[misc]
-    """The command of a compiler pass, alone of the node's actions, runs by its own function.
-
-    SCons runs all actions of a node, the user's pre- and post-actions as well, by its ``SPAWN``.
-    """
+    """The command of a pass, which runs by its own function; other actions by ``SPAWN``."""
 
     def __call__(self, target: Any, source: Any, env: Any, *args: Any, **keywords: Any) -> Any:
         """Run the command; ``_OFFLOAD_SPAWN`` is the function."""
@@ -426,10 +413,7 @@ class PassCommandAction(SCons.Action.LazyAction):  # type: ignore[misc]
 
 
 class SignedAction(SCons.Action.FunctionAction):  # type: ignore[misc]
-    """A Python function as an action, signed by a text.
-
-    SCons signs functions by their bytecode, which differs between Python's versions.
-    """
+    """A function as an action, signed by a text, as bytecode differs between Pythons."""
 
     def __init__(self, signed: str, run: Callable[..., int], **keywords: Any) -> None:
         super().__init__(lambda: None, keywords)  # SCons looks through all that it refers to
@@ -518,10 +502,7 @@ def add_lookup(lookup: Callable[..., Any]) -> None:
 
 
 def blame_caller(function: Any) -> None:
-    """Make SCons report a function's errors with the line of the SConscript that called it.
-
-    SCons blames the deepest line outside of its own files. This counts the function as SCons's.
-    """
+    """Make SCons report a function's errors with the line of the SConscript that called it."""
     path = str(PurePath(SCons.Errors.__file__).with_name("offload.py"))
     function.__code__ = function.__code__.replace(co_filename=path)
 
@@ -531,10 +512,7 @@ _declared: list[Node] = []
 
 
 def check_builder_of_nodes(node: Node) -> None:
-    """Reject a node that is being declared, if SCons's tool ``ninja`` is in use.
-
-    :raises UsageError: it is.
-    """
+    """Raise UsageError for a node that is declared while SCons's tool ``ninja`` is in use."""
     if not _declared:
         _declared.append(node)
     # That tool controls the build: SCons then builds nothing.

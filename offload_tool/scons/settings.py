@@ -97,20 +97,14 @@ def _arch_items(env: Environment) -> list[str]:
 
 
 def cuda_images(env: Environment, device: CompileTarget) -> frozenset[str]:
-    """Return the images to embed for a CUDA device: `cuda.CUBIN`, `cuda.PTX` or both.
-
-    Several items of ``OFFLOAD_ARCH`` for one processor are taken together.
-    """
+    """Return the images to embed for a CUDA device by all its items: CUBIN, PTX or both."""
     found = [cuda.requested_images(item) for item in _arch_items(env)]
     names = {device.name, NATIVE, *cuda.ALL}
     return frozenset(image for name, images in found if name in names for image in images)
 
 
 def shared_suffix(env: Environment) -> str:
-    """Return the suffix of objects for shared libraries, which no compiler changes.
-
-    The embedded compiler's link recognises objects by ``.o``, which rules out SCons's ``.os``.
-    """
+    """Return the suffix of shared objects; the embedded compiler rules out SCons's ``.os``."""
     given = str(env.subst("$SHOBJSUFFIX"))
     return ".pic.o" if given == ".os" else given
 

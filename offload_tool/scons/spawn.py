@@ -138,10 +138,7 @@ class DirectRunner:
 
 
 def with_cut_off(run: Runner, node: Any, stages: Stages) -> Runner:
-    """Return the runner of a pass that stops if its bitcode is unchanged.
-
-    `run` runs the pass in `stages`. The output stays until the bitcode changes.
-    """
+    """Return the runner of a pass in `stages`, whose output stays if its bitcode does."""
     node.set_precious()
 
     def run_in_stages(command: list[str], environment: dict[str, str]) -> int:
@@ -163,10 +160,7 @@ class _DriverWarnings:
 
 
 def with_driver_warnings(env: Environment, run: Runner, whole: Sequence[str]) -> Runner:
-    """Return the runner of a pass that first prints the driver's warnings of the `whole` compile.
-
-    They are printed once in a build; errors among them, as of ``-Werror``, fail each pass.
-    """
+    """Return the runner of a pass that first prints the `whole` compile's warnings, once."""
     printed = compat.of_build(env, _DriverWarnings)
 
     def run_with_warnings(command: list[str], environment: dict[str, str]) -> int:

@@ -209,10 +209,7 @@ def cached_compiler_result(
     compiler: Callable[[Any], Sequence[str]],
     environment: Mapping[str, str] = os.environ,
 ) -> Any:
-    """Return the result of a query as `cached_result`, which also depends on the compiler.
-
-    `compiler` returns the command of the queried compiler, in an `environment`.
-    """
+    """Return the result of a query as `cached_result`, which also depends on the compiler."""
 
     def all_dependencies(result: Any) -> list[str] | None:
         own = dependencies(result)

@@ -79,10 +79,7 @@ def all_configuration_files(paths: Iterable[str]) -> list[str]:
 
 
 def _included(path: str) -> list[str]:
-    """Return the files that a configuration file includes, as absolute or relative names.
-
-    A bare ``--config=NAME`` may be in any directory of configuration files.
-    """
+    """Return the files that a configuration file includes; bare names may be anywhere."""
     folder = os.path.dirname(path)
     found: list[str] = []
     for arg in configuration_args(path):

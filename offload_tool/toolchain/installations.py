@@ -137,10 +137,7 @@ def cuda_installations(environ: Mapping[str, str]) -> list[Installation]:
 
 
 def unusable_variables(environ: Mapping[str, str], kind: str) -> list[str]:
-    """Return the shell variables whose directories have no installation of ``hip`` or ``cuda``.
-
-    They are not this package's own, which excludes them, so the search continues, with a message.
-    """
+    """Return the shell variables whose directories have no installation, to be reported."""
     own, names, header = _NAMED[kind]
     return [
         f"${name}='{environ[name]}' has no {header}"

@@ -98,9 +98,6 @@ def _header_flags(zig: str, zig_target: str) -> tuple[str, ...]:
 
 
 def environment() -> dict[str, str]:
-    """Return the variables that zig needs: its cache must not depend on HOME.
-
-    A ZIG_GLOBAL_CACHE_DIR of the user's stands: it may hold the libc++ of earlier links.
-    """
+    """Return the variables that zig needs, beside a cache that the user has chosen."""
     cache = os.environ.get("ZIG_GLOBAL_CACHE_DIR") or f"{cache_folder()}/zig"
     return {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}

@@ -137,10 +137,7 @@ BUNDLER_COMMAND_LINE = CommandLine(
 def run_bundler(
     tool: str, arguments: Sequence[str], environ: Mapping[str, str], *, keep_equal: bool = False
 ) -> int:
-    """Run the command; return the exit status, 0 or 1. `tool` is the name for messages.
-
-    With `keep_equal`, outputs that already have the same bytes are left untouched.
-    """
+    """Run the command; return 0 or 1. `tool` is for messages, `keep_equal` as in `replace_file`."""
 
     def run() -> None:
         _Bundler(tool, arguments, environ, keep_equal=keep_equal).run()
@@ -454,10 +451,7 @@ def describe_compression(report: CompressionReport) -> list[str]:
 
 
 def describe_decompression(report: CompressionReport) -> list[str]:
-    """Return the lines that clang-offload-bundler prints after decompressing.
-
-    Both hashes are equal: a difference is an error of decompression.
-    """
+    """Return the lines that clang-offload-bundler prints after decompressing, with equal hashes."""
     header = report.header
     total = header.total_size
     return [

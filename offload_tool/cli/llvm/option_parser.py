@@ -138,10 +138,7 @@ class ParsingEnded(Exception):  # noqa: N818 - a requested text is no error
 def run_drop_in(
     tool: str, run: Callable[[], None], described: Callable[[OffloadError], str] = str
 ) -> int:
-    """Run a command that parses its command line; return the exit status, 0 or 1.
-
-    `described` returns the text of an error, which follows the tool's name.
-    """
+    """Run a command that parses its command line; return 0, or 1 after printing `described`."""
     try:
         run()
     except ParsingEnded as end:
@@ -272,10 +269,7 @@ class _CommandLineParser:
         return help_text(self.tool, self.command_line, listed=listed, hidden=hidden)
 
     def _group(self, argument: str) -> tuple[Option | None, str, str | None]:
-        """Parse grouped one-letter flags up to the last; return its option, name and value.
-
-        Without such an option, return the unrecognised rest.
-        """
+        """Parse grouped one-letter flags; return the last's option, name and value, or the rest."""
         while option := self.options.get(argument[:1]):
             rest = argument[1:]
             if not rest or rest.startswith("="):
@@ -346,10 +340,7 @@ class _CommandLineParser:
 
 
 def _converted(option: Option, text: str) -> list[Value]:
-    """Return the values of `option` in `text`.
-
-    :raises ValueError: the text is invalid.
-    """
+    """Return the values of `option` in `text`; raise ValueError if the text is invalid."""
     if option.option_type == "flag":
         if text not in _FLAG_VALUES:
             raise ValueError(f"'{text}' is invalid value for boolean argument! Try 0 or 1")

@@ -72,11 +72,7 @@ _CUT_SHORT = "The end of the file was unexpectedly encountered"
 def run_packager(
     tool: str, arguments: Sequence[str], _: Mapping[str, str], *, keep_equal: bool = False
 ) -> int:
-    """Run the command; return the exit status, 0 or 1. `tool` is the name for messages.
-
-    No environment variable matters. With `keep_equal`, outputs that already have the same bytes
-    are left untouched.
-    """
+    """Run the command; return 0 or 1. `tool` is for messages, `keep_equal` as in `replace_file`."""
     return run_drop_in(tool, lambda: _run(tool, arguments, keep_equal=keep_equal), _described)
 
 
@@ -176,10 +172,7 @@ class _Image:
 
     @classmethod
     def read(cls, text: str) -> _Image:
-        """Parse `text`: split at commas, then at the first ``=``; join the values of equal keys.
-
-        An empty part is the empty key, which most images do not have.
-        """
+        """Parse `text` at commas, then at the first ``=``; an empty part is the empty key."""
         values: dict[str, list[str]] = {}
         for part in text.split(","):
             key, _, value = part.partition("=")

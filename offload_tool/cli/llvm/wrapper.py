@@ -147,11 +147,7 @@ def choose_tool(tool: str, args: Sequence[str]) -> tuple[CommandLine, Generation
 def run_wrapper(
     tool: str, arguments: Sequence[str], _: Mapping[str, str], *, keep_equal: bool = False
 ) -> int:
-    """Run the command; return the exit status, 0 or 1. `tool` is the name for messages.
-
-    No environment variable matters. With `keep_equal`, an output that already has the same bytes
-    is left untouched.
-    """
+    """Run the command; return 0 or 1. `tool` is for messages, `keep_equal` as in `replace_file`."""
     return run_drop_in(tool, lambda: _wrap(tool, arguments, keep_equal=keep_equal))
 
 

@@ -116,10 +116,7 @@ class Bits:
         self.end = end
 
     def fixed(self, width: int) -> int:
-        """Read a number of `width` bits.
-
-        :raises FormatError: here and in the other methods: the data is truncated.
-        """
+        """Read a number of `width` bits; raise FormatError, as other methods do, if cut short."""
         first, shift = divmod(self.skip(width), 8)
         word = int.from_bytes(self.data[first : (self.position + 7) // 8], "little")
         return word >> shift & ((1 << width) - 1)

@@ -32,10 +32,7 @@ def assemble(text: str, _triple: str = "", /) -> bytes:
 
 
 def compile_object(text: str, triple: str, /) -> bytes:
-    """Return the object file of a module in LLVM IR: position-independent, unoptimised.
-
-    :raises UsageError: llvmlite is not installed, or has no code generator for the triple.
-    """
+    """Return the position-independent object of a module in LLVM IR; raise UsageError."""
     with _lock:
         llvm = _load()
         try:

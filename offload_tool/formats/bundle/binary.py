@@ -161,10 +161,7 @@ def read_partial_bundle(
 
 
 class TableForm:
-    """The table form of one bundle, for reading others with the same IDs in one step.
-
-    It speeds up archives of many bundles; it does not report what is wrong with a table.
-    """
+    """The table form of one bundle, for reading others with the same IDs in one step."""
 
     def __init__(self, ids: Sequence[str]) -> None:
         raw = [name.encode("utf-8", "surrogateescape") for name in ids]

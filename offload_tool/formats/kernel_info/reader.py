@@ -51,10 +51,7 @@ _MAGICS = {
 
 
 def why_no_kernels(image: memoryview, image_kind: str | None = None) -> str | None:
-    """Return why an image of a known kind lists no kernels; None for all other images.
-
-    `image` is its stored content or at least the first 64 bytes; `image_kind` is the container's.
-    """
+    """Return why an image lists no kernels (from its first 64 bytes); None if it may."""
     unfinished = _INTERMEDIATE.get(image_kind or "") or _MAGICS.get(bytes(image[:4]))
     if unfinished:
         return f"is {unfinished}; what its kernels need is decided when code is made of it"

@@ -44,10 +44,7 @@ class KpackMarker(NamedTuple):
 
 
 def pack_marker(marker: KpackMarker) -> bytes:
-    """Return a marker's bytes, as AMD's splitter writes them.
-
-    :raises UsageError: no path, an empty or non-UTF-8 name, or a marker that is too long.
-    """
+    """Return a marker's bytes as AMD's splitter does; raise UsageError if one is too long."""
     if not marker.search_paths or not marker.kernel_name:
         raise UsageError("a kpack marker needs a kernel name and at least one search path")
     pack = messagepack().packb

@@ -100,10 +100,7 @@ def is_code_object(data: memoryview, offset: int = 0) -> bool:
 
 
 def generic_version(code: bytes | memoryview) -> int | None:
-    """Read the generic version of an AMDGPU code object's ELF header (64 bytes, or more).
-
-    0 if it has none, as before version 6; None if it is not a 64-bit little-endian ELF file.
-    """
+    """Return the generic version of an AMDGPU code object, 0 if it has none; None for others."""
     header = _header(memoryview(code))
     if header is None:
         return None

@@ -258,10 +258,7 @@ def _check_architecture(entry: BundleEntryID, whole: str) -> None:
 
 
 def written_by_llvm(text: str, entry: BundleEntryID) -> BundleEntryID:
-    """Return the ID under which LLVM 22 stores `text`, which was parsed as `entry`.
-
-    LLVM 22 drops the target ID of an AMD GPU after a three-field triple.
-    """
+    """Return the ID that LLVM 22 stores: without target ID behind an AMD triple of three fields."""
     *_, is_old = _split(text)
     return BundleEntryID(entry.kind, entry.triple, "") if is_old else entry
 

@@ -113,10 +113,7 @@ def why_not(code: BundleEntryID, device: BundleEntryID) -> str:
 
 
 def completions(target: TargetID) -> Iterator[TargetID]:
-    """Yield the full target IDs of the devices that `target` may denote.
-
-    On a device, each feature of its processor is on or off.
-    """
+    """Yield the full target IDs that `target` may denote: each open feature is on or off."""
     processor = find_processor(target.processor)
     fixed = dict(target.features)
     names = [] if processor is None else [n for n in processor.features if n not in fixed]

@@ -220,10 +220,7 @@ def product_processor(name: str) -> str | None:
 
 
 def nearest_names(name: str) -> tuple[str, ...]:
-    """Return the known names most similar to `name`, best first, for an error message.
-
-    A number is a compute capability; a product name stands for its processor.
-    """
+    """Return known names most similar to `name` (a number is a compute capability), best first."""
     import difflib  # rarely needed
 
     capability = _CAPABILITY.fullmatch(name)

@@ -381,10 +381,7 @@ _FIELD_NAMES = {
 
 @functools.lru_cache(maxsize=1024)
 def meaning(triple: str) -> Meaning:
-    """Interpret a triple's fields in place, without normalisation.
-
-    An unknown architecture keeps its name, so that two of them differ.
-    """
+    """Interpret a triple's fields in place; an unknown architecture keeps its name."""
     arch_name, vendor, system_name, environment = fields(triple)
     arch, sub_arch = _arch(arch_name) or (arch_name, "")
     system = _system(system_name)

@@ -203,10 +203,7 @@ def offload_static_library(env: Environment, target: str | None, sources: list[N
 def _device_linked_library(
     env: Environment, library: Any, owner: units.Owner, sources: list[Node]
 ) -> Node:
-    """Declare a library whose device code is linked: one member with it, and plain objects.
-
-    :raises UsageError: it has OpenMP code, or separate code objects.
-    """
+    """Declare a library with linked device code in one member; raise UsageError for OpenMP."""
     if env["OFFLOAD_KPACK"]:
         raise UsageError(
             f"'{library}': OFFLOAD_DEVICE_LINK links device code into the library, OFFLOAD_KPACK "
@@ -243,20 +240,14 @@ def _device_linked_library(
 
 
 def _record_modules(library: Node, members: list[Node]) -> None:
-    """Record the device code of a library's OpenMP sources, if no other member has some.
-
-    The link of a program takes it from there.
-    """
+    """Record the device code of a library's OpenMP sources, for the link of a program."""
     found = [info_of(member).device_nodes for member in members if code_kinds(member)]
     if None not in found:
         info_of(library).device_nodes = [node for nodes in found for node in nodes or ()]
 
 
 def _record_source_fatbins(library: Node, members: list[Node]) -> None:
-    """Record the PTX of a library's CUDA sources, if all members have some, for later links.
-
-    It is for devices without a linked image.
-    """
+    """Record the PTX of a library's CUDA sources, for devices without a linked image."""
     found = [info_of(member).source_fatbins for member in members]
     if found and None not in found:
         info_of(library).source_fatbins = [node for nodes in found for node in nodes or ()]

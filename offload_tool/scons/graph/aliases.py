@@ -62,10 +62,7 @@ def _is_alone(node: Any, device: CompileTarget) -> bool:
 
 
 def look_up(name: str, curdir: str | None = None) -> Any:
-    """Return the alias for a target ID on the command line, in any spelling, or None.
-
-    SCons looks up names in SConscripts without `curdir`; they mean files.
-    """
+    """Return the alias for a target ID of the command line, in any spelling, or None."""
     if curdir is None or not _aliases:
         return None
     alias = _find(name)

@@ -341,10 +341,7 @@ def _substituted(env: Environment, text: str, unit: Unit) -> list[str]:
 def _cache_key(
     target: list[Node], source: list[Node], env: Environment, for_signature: bool
 ) -> list[str]:
-    """Return an option without effect that separates OpenMP compiles in a launcher's cache.
-
-    Their outputs depend on inode numbers: of the files read, or of those in the host IR.
-    """
+    """Return an option without effect that separates OpenMP compiles in a launcher's cache."""
     if for_signature or not env["OFFLOAD_LAUNCHER"]:  # the compilation database has none
         return []
     records = records_of(target[0])

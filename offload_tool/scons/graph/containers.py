@@ -272,10 +272,7 @@ def embedded_bundle(env: Environment, unit: units.Unit, devices: list[Node]) -> 
 def registration_of_entries(
     env: Environment, stem: units.Stem, *, is_marker: bool = False, library: str = ""
 ) -> Node:
-    """Declare the object that registers the entries of the new offload driver's host objects.
-
-    It is always linked, since the driver that makes the host objects is unknown at this point.
-    """
+    """Declare the object that registers the new offload driver's entries, if there are any."""
     names = stem.files(env, ".registration$OBJSUFFIX")
     return compiled_c(env, names, registration.SOURCE, is_marker=is_marker, library=library)
 

@@ -143,10 +143,7 @@ def _openmp_link(
 
 
 def openmp_registration(env: Environment, stem: Stem, images: list[Node]) -> Node:
-    """Declare the object that registers a program's images, each in its own package.
-
-    The runtime reads the target from the package, and only one image per package.
-    """
+    """Declare the object that registers images, each in a package, of which it reads the target."""
     packages = []
     for image in images:
         names = Stem(image.dir, image.name).files(env, "$OFFLOADPACKAGESUFFIX")

@@ -103,10 +103,7 @@ def _listed(kinds: Iterable[str]) -> str:
 
 
 def files_of_flags(env: Environment, flags: str) -> tuple[list[Any], list[Any]]:
-    """Return the files that a link finds by ``LIBS``, and those by its other `flags`.
-
-    They exist, or are declared. A library in a folder of the linker's own is not found.
-    """
+    """Return the files that a link finds by ``LIBS``, except in its own folders, and by `flags`."""
     items = SCons.Util.flatten([env.get("LIBS", [])])
     nodes = [item for item in items if hasattr(item, "attributes")]
     names = env.Override({"LIBS": [item for item in items if not hasattr(item, "attributes")]})

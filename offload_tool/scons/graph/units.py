@@ -286,10 +286,7 @@ def named(env: Environment, name: str, suffix: str) -> Node:
 
 
 def output_stem(env: Environment, target: str | None, source: Node) -> Stem:
-    """Return the common prefix of several outputs' names: `target`, or the source's name.
-
-    SCons reads a target as a path: relative, or ``#from/the/top``.
-    """
+    """Return the common prefix of several outputs' names: `target`, or the source's name."""
     if target is None:
         return Stem.of(source)
     head, tail = os.path.split(SCons.Util.splitext(target)[0])

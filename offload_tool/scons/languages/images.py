@@ -168,10 +168,7 @@ def _device_links(
 
 
 def _library_code(env: Environment, library: Node, stem: Stem, likely: str) -> list[Any]:
-    """Return the device code of an object or library: modules, or one archive per target ID.
-
-    Archives of an external library go to the program's folder. `likely` is as in `selected_kind`.
-    """
+    """Return the device code of an object or library: modules, or an archive per target ID."""
     if modules := info_of(library).device_nodes:
         return modules
     outside = not library.is_under(env.fs.Top)

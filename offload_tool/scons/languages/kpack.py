@@ -275,10 +275,7 @@ def tools_marker(env: Environment, stem: Stem, codes: list[PackedCode]) -> Node:
 
 
 class _Leftovers:
-    """The archives of this build, and their folders.
-
-    At the end of the build, it prints which files look like archives of other targets.
-    """
+    """The archives of this build, and their folders; it prints those of other targets."""
 
     def __init__(self) -> None:
         self._patterns: dict[tuple[str, str], None] = {}

@@ -390,10 +390,7 @@ class _Layout:
         return min(around, key=lambda other: other.order, default=None)
 
     def _check_overlaps(self) -> None:
-        """Raise if sections share bytes: their copies could exceed any disk.
-
-        Loaded sections may overlap; they stay within their segment.
-        """
+        """Raise if sections share bytes, outside of segments: their copies could fill any disk."""
         rows = sorted(
             (section.header.sh_offset, section.file_size, section.old)
             for section in self.old_sections
