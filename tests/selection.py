@@ -19,6 +19,8 @@ MOST_CASES: dict[str, int] = {
     "tests/cli/test_compile_*": 1,
     "tests/cli/*": 2,
     "tests/clang/*": 2,
+    "tests/documents/*": 12,
+    "tests/manifest/test_pass_run.py": 99,
     "tests/manifest/*": 2,
     "tests/nvidia/*": 2,
     "tests/passes/*": 2,
