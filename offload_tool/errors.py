@@ -104,7 +104,7 @@ class ContentError(OffloadError):
 
 
 class LimitError(OffloadError):
-    """A file exceeds the limits of this run, which the environment `variable` raises."""
+    """A file exceeds the limits of this run (`offload_tool.io.limits`), which `variable` raises."""
 
     def __init__(self, message: str, variable: str, path: str | PathLike[str] | None) -> None:
         self.path, self.variable = path, variable
