@@ -189,7 +189,7 @@ class Copy:
             self.objects().items(), self.digests().values(), strict=True
         ):
             if self._code.get(name, ("", None))[0] != digest:
-                self._code[name] = digest, _code_in(file)
+                self._code[name] = digest, code_of(file)
         return {name: code for name, (_, code) in self._code.items()}
 
     def passes(self) -> list[Mapping[str, Any]]:
@@ -256,7 +256,8 @@ def differences(copies: Sequence[Copy]) -> list[str]:
     return found
 
 
-def _code_in(file: Path) -> object:
+def code_of(file: Path) -> object:
+    """Return an object's code and data, and its relocations, without what a linker arranges."""
     tables = ElfTables(memoryview(file.read_bytes()))
     parts = []
     for name, row in zip(tables.names, tables.sections, strict=True):

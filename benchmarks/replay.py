@@ -47,7 +47,7 @@ _TOKENS = ("-E", "-P", "-fminimize-whitespace")
 _COLUMNS = ("depfile", "tokens", "bitcode", "of host", "images", "of host")
 
 
-class _History:
+class History:
     """The trees of a project in a clone, which is read by git alone."""
 
     def __init__(self, clone: Path) -> None:
@@ -123,7 +123,7 @@ def _row(title: str, counts: Counter[int], figures: Sequence[float], digits: int
 
 
 def _replay(folder: Path, clone: Path, options: argparse.Namespace) -> int:
-    history = _History(clone)
+    history = History(clone)
     before, *commits = history.commits(options.last)
     history.unpack(before, folder / "first")
     sources, targets = options.sources, options.targets

@@ -1,0 +1,89 @@
+"""What `benchmarks.replay` reads of a history, and how it compares objects: no test measures."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.ggml_project import code_of
+from benchmarks.replay import History
+
+SOURCE = """\
+extern int hidden(const char *);
+static const char *names[] = {"one", "two"};
+int used(int n) { return hidden(names[n]) + hidden("three"); }
+double half(double x) { return x * 0.375; }
+"""
+
+
+def git(folder: Path, *words: str) -> None:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
+    subprocess.run(["git", *identity, "-C", str(folder), *words], check=True, capture_output=True)
+
+
+@pytest.fixture(params=["", "ggml/"])
+def clone(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Return a repository of ggml, or of llama.cpp; its third commit touches no device code."""
+    git(tmp_path, "init", "clone")
+    folder = tmp_path / "clone"
+    states = (
+        {"src/ggml-cuda/a.cu": "1", "include/ggml.h": "1", "README": "1"},
+        {"src/ggml-cuda/a.cu": "2", "src/ggml-cuda/b.cu": "2"},
+        {"include/ggml.h": "3", "src/ggml-cpu/c.c": "3"},
+        {"src/ggml-cuda/a.cu": "4", "src/ggml-cuda/b.cu": ""},
+    )
+    for number, files in enumerate(states, start=1):
+        for name, text in files.items():
+            path = folder / f"{request.param}{name}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            if not text:
+                path.unlink()
+        git(folder, "add", "-A")
+        git(folder, "commit", "-m", f"change {number}")
+    return folder
+
+
+def test_history(clone: Path, tmp_path: Path) -> None:
+    """Commits of device code come with all changes of copied files since the one before."""
+    history = History(clone)
+    first, *commits = history.commits(2)
+    assert [history.title(each).split(" ", 1)[1] for each in commits] == ["change 2", "change 4"]
+    history.unpack(first, tmp_path / "first")
+    assert (tmp_path / "first/src/ggml-cuda/a.cu").read_text() == "1"
+    assert dict(history.changes(first, commits[0])) == {
+        "src/ggml-cuda/a.cu": b"2",
+        "src/ggml-cuda/b.cu": b"2",
+    }
+    assert dict(history.changes(*commits)) == {
+        "include/ggml.h": b"3",
+        "src/ggml-cuda/a.cu": b"4",
+        "src/ggml-cuda/b.cu": None,
+    }
+
+
+@pytest.mark.llvm
+def test_code_of(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """A relocatable link changes nothing; other code, data or callees do."""
+
+    def compiled(text: str) -> object:
+        source, made, linked = (tmp_path / name for name in ("a.c", "a.o", "linked.o"))
+        source.write_text(text)
+        command = [llvm("clang"), "-O2", "-fPIC", "-c", source, "-o", made]
+        subprocess.run(command, check=True)
+        subprocess.run([llvm("ld.lld"), "-r", "-O2", made, "-o", linked], check=True)
+        assert code_of(made) == code_of(linked)
+        return code_of(made)
+
+    plain = compiled(SOURCE)
+    assert compiled(f"// a comment\n{SOURCE}") == plain
+    for old, new in (
+        ("two", "twa"),
+        ("0.375", "0.875"),
+        ("hidden(", "visible("),
+        ("[n]", "[n + 1]"),
+    ):
+        assert compiled(SOURCE.replace(old, new)) != plain
