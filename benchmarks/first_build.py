@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.measure import run_process
-from benchmarks.plot import PLOT, draw
+from benchmarks.plot import draw, picture
 from offload_tool.toolchain.select import find_toolchain
 
 SOURCES = 12
@@ -108,7 +108,7 @@ def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:
     """Measure and print."""
     folder = folder / "first_build"
     folder.mkdir()
-    rocm = os.environ.get(_ROCM, "")
+    rocm, file = os.environ.get(_ROCM, ""), picture()
     os.environ["PYTHONPATH"] = os.getcwd()  # noqa: PTH109
     _write(folder, sources, rocm=rocm)
     what = "HIP's headers" if rocm else "headers of the C++ library"
@@ -132,8 +132,8 @@ def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:
         f"  with PCH / driver, {count} targets: {first_pch / driver:.2f} (aim: at most 0.50); "
         f"an edit with / without: {edit_pch / edit:.2f} (aim: at most 0.35)"
     )
-    if file := os.environ.get(PLOT):
-        draw(Path(file), f"First build of {sources} sources, {what}", POINTS, lines)
+    if file is not None:
+        draw(file, f"First build of {sources} sources, {what}", POINTS, lines)
 
 
 def _version() -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.ggml_project import CODE, LIGHT, MODES, TARGETS, Copy, differences, make_copies
-from benchmarks.plot import PLOT, draw_ratios
+from benchmarks.plot import draw_ratios, picture
 
 SOURCES, POINTS = 6, (1, 2, 4)
 
@@ -53,7 +53,9 @@ def _apply(edit: _Edit, copy: Copy) -> None:
     path.write_text(text.replace(edit.old, edit.new, 1) if edit.old else text + edit.new)
 
 
-def _measure(folder: Path, checkout: Path, names: Sequence[str], targets: int) -> None:
+def _measure(
+    folder: Path, checkout: Path, names: Sequence[str], targets: int, file: Path | None
+) -> None:
     copies = make_copies(folder, checkout, names, TARGETS[:targets], MODES)
     title = f"{len(names)} sources x {targets} targets"
     print(f"\n{title}: processor seconds (wall), beside the driver's; passes without a backend")
@@ -76,8 +78,8 @@ def _measure(folder: Path, checkout: Path, names: Sequence[str], targets: int) -
             )
         assert len(copies[0].objects()) == len(names)
         assert not (found := differences(copies)), f"other objects: {found}"
-    if file := os.environ.get(PLOT):
-        draw_ratios(Path(file), f"ggml's HIP backend, {title}", rows)
+    if file is not None:
+        draw_ratios(file, f"ggml's HIP backend, {title}", rows)
 
 
 def main(words: Sequence[str]) -> int:
@@ -91,7 +93,8 @@ def main(words: Sequence[str]) -> int:
     every = sorted(path.stem for path in (checkout / CODE).glob("*.cu"))
     names = [*dict.fromkeys([*LIGHT, *every])][:count]
     os.environ["PYTHONPATH"] = str(Path.cwd())
+    file = picture()
     for targets in points or POINTS:
         with tempfile.TemporaryDirectory() as folder:
-            _measure(Path(folder), checkout, names, targets)
+            _measure(Path(folder), checkout, names, targets, file)
     return 0

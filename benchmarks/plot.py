@@ -5,11 +5,12 @@ Equal figures give equal bytes: Matplotlib gets a fixed salt for its names, and 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PLOT = "OFFLOAD_BENCHMARK_PLOT"
+_PLOT = "OFFLOAD_BENCHMARK_PLOT"
 """The variable that names the file of a picture."""
 _STYLES = (
     ("#777777", "--", "s"),
@@ -18,6 +19,12 @@ _STYLES = (
     ("#98df8a", "-", "v"),
 )
 _COLORS = ("#aec7e8", "#1f77b4", "#98df8a", "#2ca02c")
+
+
+def picture() -> Path | None:
+    """Return the file of the picture, if any; the variable goes: builds warn of it."""
+    file = os.environ.pop(_PLOT, "")
+    return Path(file).resolve() if file else None
 
 
 def draw(

@@ -38,7 +38,7 @@ from benchmarks.ggml_project import (
     make_copies,
     pass_digest,
 )
-from benchmarks.plot import PLOT, draw
+from benchmarks.plot import draw, picture
 from offload_tool.io.file_digests import digest_of
 
 MODES = ("driver", "launch", "cut-off", "cut-off and PCH")
@@ -123,6 +123,7 @@ def _row(title: str, counts: Counter[int], figures: Sequence[float], digits: int
 
 
 def _replay(folder: Path, clone: Path, options: argparse.Namespace) -> int:
+    file = picture()
     history = History(clone)
     before, *commits = history.commits(options.last)
     history.unpack(before, folder / "first")
@@ -136,11 +137,11 @@ def _replay(folder: Path, clone: Path, options: argparse.Namespace) -> int:
     for commit in (before, *commits):
         for name, text in history.changes(before, commit):
             for copy in copies:
-                file = copy.folder / name
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.unlink(missing_ok=True)
+                changed = copy.folder / name
+                changed.parent.mkdir(parents=True, exist_ok=True)
+                changed.unlink(missing_ok=True)
                 if text is not None:
-                    file.write_bytes(text)
+                    changed.write_bytes(text)
         seconds = [copy.build().cpu for copy in copies]
         counts = passes.count()
         print(_row(history.title(commit), counts, seconds), flush=True)
@@ -161,9 +162,9 @@ def _replay(folder: Path, clone: Path, options: argparse.Namespace) -> int:
     print(_row(f"all {len(commits)} commits", totals, seconds))
     print(_row("beside the driver's", Counter(), [each / seconds[0] for each in seconds], 2))
     print(f"objects unlike the driver's: {faults}")
-    if picture := os.environ.get(PLOT):
+    if file is not None:
         title = f"{len(commits)} commits of ggml, {len(sources)} sources x {len(targets)} targets"
-        draw(Path(picture), title, [*range(len(commits) + 1)], lines, "commits")
+        draw(file, title, [*range(len(commits) + 1)], lines, "commits")
     return 1 if faults else 0
 
 
