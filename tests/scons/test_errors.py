@@ -88,7 +88,7 @@ WRONG = {
         "part = env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906', OFFLOAD_RDC=True)\n"
         "env.OffloadProgram('p', ['runtime.c', part], OFFLOAD_RDC=True)\n"
     ),
-    "OFFLOAD_TARGETS gives 0 bundle entry IDs for 2 files that carry no target ID (k.co, l": (
+    "OFFLOAD_TARGETS gives 0 bundle entry IDs for the 2 files of 'p.offload' that carry none": (
         "env.OffloadPackage('p', ['k.co', 'l.co'])\n"
     ),
     "OFFLOAD_TARGETS gives 0 bundle entry IDs for the 1 files of 'b.hipfb' that carry none": (

@@ -114,13 +114,7 @@ def offload_package(env: Environment, target: str | None, sources: list[Node]) -
             images.append(node)
     plain = [node for node in images if info_of(node).code is None]
     ids = units.packaged_ids(env)
-    if len(plain) != len(ids):
-        units.check_no_sources(plain)
-        raise UsageError(
-            f"OFFLOAD_TARGETS gives {len(ids)} bundle entry IDs for {len(plain)} files that "
-            f"carry no target ID ({', '.join(map(str, plain)) or 'no file'}); "
-            "expected one for each, in order"
-        )
+    containers.check_ids(package, plain, ids)
     given = dict(zip(plain, ids, strict=True))
     keys = _package_keys(env, images)
     base = None

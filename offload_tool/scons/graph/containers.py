@@ -43,13 +43,8 @@ def bundle_node(
     """Declare the bundle of nodes and files, under the first free name of `names`."""
     plain = [node for node in nodes if info_of(node).entry_id is None]
     given = units.given_ids(env)
-    if len(plain) != len(given):
-        units.check_no_sources(plain)
-        raise UsageError(
-            f"OFFLOAD_TARGETS gives {len(given)} bundle entry IDs for the {len(plain)} files of "
-            f"'{next(iter(names))}' that carry none ({', '.join(map(str, plain)) or 'no file'}); "
-            "expected one for each, in order"
-        )
+    names = list(names)
+    check_ids(names[0], plain, given)
     remaining = iter(given)
     ids = [_bundled_id(node, file_type) or next(remaining) for node in nodes]
     check_composition(ids)
@@ -67,6 +62,17 @@ def bundle_node(
         file_type=file_type,
     )
     return actions.BUNDLE.first_free(env, names, nodes, _OFFLOAD_SPEC=spec)
+
+
+def check_ids(made: Node, plain: list[Node], ids: list[BundleEntryID]) -> None:
+    """Raise UsageError unless `ids` has one for each file of `made` without an ID of its own."""
+    if len(plain) != len(ids):
+        units.check_no_sources(plain)
+        raise UsageError(
+            f"OFFLOAD_TARGETS gives {len(ids)} bundle entry IDs for the {len(plain)} files of "
+            f"'{made}' that carry none ({', '.join(map(str, plain)) or 'no file'}); "
+            "expected one for each, in order"
+        )
 
 
 def object_bundle(env: Environment, names: Iterable[Node], devices: list[Node], host: Node) -> Node:
