@@ -564,6 +564,7 @@ def main(clang: str, count: int, first: int = 0, kind: str = "hip") -> int:
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="offload-edits-") as folder:
         os.environ["XDG_CACHE_HOME"] = f"{folder}/queries"
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         with suppress(KeyboardInterrupt):  # what was found until then is printed
             for seed in range(first, first + count):
                 trial = Trial(shlex.split(clang), seed, Path(folder, "trial"), kind)
