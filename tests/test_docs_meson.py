@@ -12,16 +12,18 @@ from tests.conftest import ROOT, run_tool
 from tests.test_meson import PAGE, ROWS, compiles_since, counting_environment, program
 
 BLOCKS = re.findall(r"^```(\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+MESON = ROOT / "examples/meson_saxpy"
+NODES = (MESON / "nodes/meson.build").read_text()
 EXAMPLES = {
-    "meson": ROOT / "examples/meson_saxpy/meson.build",
-    "make": ROOT / "examples/make_saxpy/Makefile",
+    "meson": (MESON / "meson.build").read_text() + NODES,
+    "make": (ROOT / "examples/make_saxpy/Makefile").read_text(),
 }
 
 
 @pytest.mark.parametrize("language", EXAMPLES)
 def test_quotations(language: str) -> None:
     """Each quoted piece of an example is in its file, in the order of the file."""
-    text = EXAMPLES[language].read_text()
+    text = EXAMPLES[language]
     position = 0
     pieces = [block for name, block in BLOCKS if name == language]
     assert pieces
@@ -32,9 +34,9 @@ def test_quotations(language: str) -> None:
 
 
 def test_nothing_of_the_example_is_left_out() -> None:
-    """The lines of meson.build that are not quoted are its first line, loops and comments."""
+    """The lines of the nodes that are not quoted are the first one, loops and comments."""
     quoted = "".join(block for name, block in BLOCKS if name == "meson").splitlines()
-    lines = [line for line in EXAMPLES["meson"].read_text().splitlines() if line.strip()]
+    lines = [line for line in NODES.splitlines() if line.strip()]
     left = [line.strip() for line in lines if line not in quoted and line.strip()[0] != "#"]
     loops = ("project(", "foreach", "endforeach", "objects = []", "images = []", "entries = [")
     assert [line for line in left if not line.startswith(loops)] == []

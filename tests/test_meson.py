@@ -1,4 +1,4 @@
-"""examples/meson_saxpy: what Meson and Ninja compile again after a change, and what they say."""
+"""examples/meson_saxpy, in both forms: what Meson and Ninja compile again after a change."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def compiles_since(folder: Path) -> list[str]:
 def _described(command: str) -> str:
     target = re.search(r" --offload-arch=(\S+)", command)
     assert target or " --offload-host-only " in command, command
-    return f"{Path(command.split()[-1]).stem} {target[1] if target else 'host'}"
+    (source,) = (Path(word) for word in command.split() if word.endswith(".hip"))
+    return f"{source.stem} {target[1] if target else 'host'}"
 
 
 def passes(*names: str) -> list[str]:
@@ -94,8 +95,14 @@ class Example:
         )
 
 
+NODES = "nodes/meson.build"
+"""The form with a node for each target, which most tests build."""
+
+
 class Project(Example):
     """The example, with headers that single passes reach."""
+
+    form = NODES
 
     @property
     def source(self) -> Path:
@@ -113,7 +120,7 @@ class Project(Example):
         (self.folder / folder).mkdir()
         listed = ",".join(targets)
         done = self.call("meson", "setup", f"-Dtargets={listed}", str(self.folder / folder),
-                         str(self.source))  # fmt: skip
+                         str((self.source / self.form).parent))  # fmt: skip
         assert done.returncode == 0, done.stdout
 
     def set_targets(self, *targets: str) -> None:
@@ -132,8 +139,8 @@ class Project(Example):
         assert "no work to do" in said, said
 
 
-def make_project(folder: Path) -> Project:
-    made = Project(folder, counting_environment(folder), folder / "build")
+def make_project(folder: Path, kind: type[Project] = Project) -> Project:
+    made = kind(folder, counting_environment(folder), folder / "build")
     shutil.copytree(ROOT / "examples/meson_saxpy", made.source)
     made.write("special.h", "")
     made.write("host.h", "")
@@ -177,11 +184,11 @@ Change = Callable[[Project], None]
 ROWS: dict[str, tuple[Change, list[str]]] = {
     "nothing": (lambda _: None, []),
     "flags of one target (`flags_of`)": (
-        lambda project: project.edit("meson.build", "['-mllvm',", "['-O2', '-mllvm',"),
+        lambda project: project.edit(NODES, "['-mllvm',", "['-O2', '-mllvm',"),
         passes("gfx942"),
     ),
     "compression or bundle alignment": (
-        lambda project: project.edit("meson.build", "align=4096'", "align=256', '-compress'"),
+        lambda project: project.edit(NODES, "align=4096'", "align=256', '-compress'"),
         [],
     ),
     "the order of the list": (lambda project: project.set_targets(*reversed(TARGETS)), []),
@@ -277,15 +284,15 @@ def test_generated_header(project: Project) -> None:
     """A header that another target makes is there in the first build, and is followed."""
     project.write("value.txt", "constexpr int kMade = 1;\n")
     project.edit(
-        "meson.build",
+        NODES,
         "objects = []\n",
-        "made = custom_target(input: 'value.txt', output: 'made.h',\n"
+        "made = custom_target(input: '../value.txt', output: 'made.h',\n"
         "  command: ['cp', '@INPUT@', '@OUTPUT@'])\n"
         "flags += '-I' + meson.current_build_dir()\n"
         "objects = []\n",
     )
     for depends in ("depends: pchs.get(target, [])", "depends: pchs.get('host', [])"):
-        project.edit("meson.build", depends, f"{depends} + (name == 'scale' ? [made] : [])")
+        project.edit(NODES, depends, f"{depends} + (name == 'scale' ? [made] : [])")
     project.write("scale.hip", '#include "made.h"\n' + (project.source / "scale.hip").read_text())
     project.setup()
     compiles, _ = project.build()
@@ -348,7 +355,7 @@ def test_configured_anew(built: Project) -> None:
     built.write("scale.hip", text + "// a comment\n")
     built.build()
     built.assert_up_to_date()
-    built.write("meson.build", (built.source / "meson.build").read_text() + "# a comment\n")
+    built.write(NODES, (built.source / NODES).read_text() + "# a comment\n")
     compiles, output = built.build()
     assert compiles == []
     assert "Linking" not in output, output
@@ -363,3 +370,62 @@ def test_touched_files(built: Project) -> None:
     assert compiles == []
     assert "Linking" not in output, output
     built.assert_up_to_date()
+
+
+class OneCommand(Project):
+    """The form with one command for each source, by ``offload-tool launch``."""
+
+    form = "meson.build"
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> OneCommand:
+    """Return the main form, built once for all tests: each leaves it up to date."""
+    if not any(map(shutil.which, ("hipcc", "clang++", "clang++-22"))):
+        missing("a compiler for HIP")
+    folder = tmp_path_factory.mktemp("launched")
+    made = make_project(folder, OneCommand)
+    made.setup()
+    compiles, _ = made.build()
+    assert compiles == passes("host", *TARGETS)
+    made.assert_up_to_date()
+    return made
+
+
+def test_one_command_for_each_source(launched: OneCommand) -> None:
+    """The program registers the images of all its targets."""
+    found = [image.target_id for image in list_images(launched.build_folder / "saxpy")]
+    assert sorted(found) == sorted(["", *TARGETS] * len(SOURCES))
+    said = launched.call("./saxpy").stdout
+    assert said.count("fat binary registered") == len(SOURCES) or "no HIP device" in said
+
+
+def test_one_command_compiles_what_has_changed(launched: OneCommand) -> None:
+    """After an edit, each command compiles for the targets whose inputs have changed."""
+    launched.set_targets(*TARGETS, "gfx1100")
+    assert launched.build()[0] == passes("gfx1100")
+    launched.write("special.h", "constexpr int kNew = 1;\n")
+    assert launched.build()[0] == ["saxpy gfx90a:xnack+"]
+    launched.write("host.h", "constexpr int kNew = 1;\n")
+    assert launched.build()[0] == ["saxpy host"]
+    os.utime(launched.source / "kernels.h")
+    assert launched.build()[0] == []
+    launched.set_targets(*TARGETS)
+    assert launched.build()[0] == []
+    launched.edit("scale.hip", "y[i] *= a", "y[i] += a")
+    assert launched.build()[0] == sorted(f"scale {name}" for name in ("host", *TARGETS))
+    launched.assert_up_to_date()
+
+
+def test_error_with_one_command(launched: OneCommand) -> None:
+    """An error leaves no object; mended, only what was not compiled before is."""
+    text = (launched.source / "scale.hip").read_text()
+    launched.write("scale.hip", text + "this is not C++\n")
+    done = launched.call("ninja", "-k", "0")
+    assert done.returncode != 0
+    assert "scale.hip:16:1: error:" in done.stdout, done.stdout
+    assert not list(launched.build_folder.rglob("scale.hip.o"))
+    compiles_since(launched.folder)
+    launched.write("scale.hip", text)
+    assert launched.build()[0] == []
+    launched.assert_up_to_date()

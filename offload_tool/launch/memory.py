@@ -42,13 +42,14 @@ from offload_tool.io.paths import remove
 from offload_tool.launch.old_results import (
     EMBEDDED,
     KEPT,
+    NOTHING,
     RESULTS,
     OldResults,
     kept_path,
     results_name,
 )
 from offload_tool.launch.planned_pass import PlannedPass
-from offload_tool.launch.write_result import PLACEHOLDER_FILE, can_embed_later
+from offload_tool.launch.write_result import PLACEHOLDER_FILE, can_embed_later, embeds_nothing
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.key import Cause, Reason
 from offload_tool.manifest.manifest import (
@@ -205,7 +206,7 @@ class Memory:
         if self._old is None:
             return None
         if each.target == HOST and self._embeds_later:
-            return [self._old.host_object] if self._old.embedded else None
+            return [self._old.host_object] if self._old.embedded is not None else None
         digests = self._old_texts.get(results_name(each.target), "").split()
         is_known = len(digests) == len(each.results) > 0
         return self._old.with_digests(digests) if is_known else None
@@ -298,7 +299,16 @@ class Memory:
         for each in self._passes:
             self._note(each, steps, launched)
         self._texts[_JOIN] = self._join
-        self._texts[EMBEDDED] = self._digests.digest(self._images) if self._images else ""
+        if self._images:
+            is_nothing = self._embedded_now() == NOTHING
+            self._texts[EMBEDDED] = NOTHING if is_nothing else self._digests.digest(self._images)
+
+    def _embedded_now(self) -> str:
+        """Return the text `EMBEDDED` of the host's object before the images are exchanged."""
+        if any(each.is_kept for each in self._passes if each.target == HOST):
+            return self._old_texts.get(EMBEDDED, "")
+        is_nothing = embeds_nothing(content_of(self._plan.jobs[-1].output))
+        return NOTHING if is_nothing else self._digests.digest(PLACEHOLDER_FILE)
 
     def _note(self, each: _Pass, steps: Sequence[Step], launched: Iterable[int]) -> None:
         if each.is_current:
@@ -362,11 +372,11 @@ class Memory:
             each.run.record = self._record.passes.get(each.target) if self._record else None
             self._texts |= self._texts_before(each)
         if is_host:
-            self._texts[EMBEDDED] = self._old_texts.get(EMBEDDED, "")
+            old = self._old_texts.get(EMBEDDED, "")
+            self._texts[EMBEDDED] = self._embedded_now() if is_done else old
         if each.is_kept or not is_done:
             return self._old_results(each)
         if is_host:
-            self._texts[EMBEDDED] = self._digests.digest(PLACEHOLDER_FILE)
             return [content_of(self._plan.jobs[-1].output)]
         return [content_of(self._plan.jobs[number].output) for number in each.results]
 

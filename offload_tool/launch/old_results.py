@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 RESULTS, EMBEDDED, KEPT = "results", "embedded", "kept"
 """Texts of a record: the digests of a pass's results, the digest of the content of the host's
 object, and the sizes of the results in the file of `kept_path`."""
+NOTHING = "nothing"
+"""The text `EMBEDDED` of an object without device code, of a source that has none."""
 
 
 def kept_path(output: str) -> str:
@@ -108,27 +110,29 @@ class OldResults:
         return self._by_digest.get(self._record.texts.get(results_name(HOST), ""), b"")
 
     @cached_property
-    def embedded(self) -> bytes:
-        """The content of the host's object that images can replace; empty if there is none."""
+    def embedded(self) -> bytes | None:
+        """The content of the host's object that images can replace; None if it is not known."""
         from offload_tool.formats.objects.elf.reader import read_elf_tables
         from offload_tool.formats.objects.splice_images import plan_with_content
 
         digest = self._record.texts.get(EMBEDDED, "")
         data = memoryview(self.host_object)
+        if digest == NOTHING and data:
+            return b""
         with suppress(ContentError):
             tables = read_elf_tables(data, path=self._path)
             for content in map(bytes, map(tables.content, range(len(tables.sections)))):
                 if content and digest_of(content) == digest:
                     plan_with_content(data, content, len(content), path=self._path)
                     return content
-        return b""
+        return None
 
     def exchange(self, images: str, output: str) -> None:
         """Write the host's object with other images to `output`.
 
         :raises ContentError, FileError: see `exchange_images`.
         """
-        exchange_images(self._file(self.host_object), self.embedded, images, output)
+        exchange_images(self._file(self.host_object), self.embedded or b"", images, output)
 
     def _file(self, content: bytes) -> InputFile:
         from offload_tool.io import InputFile

@@ -31,6 +31,7 @@ import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from offload_tool.io.file_digests import content_of
 from offload_tool.io.small_file import replace_small_file
 
 if TYPE_CHECKING:
@@ -107,20 +108,28 @@ def embed_images(object_file: str, images: str, output: str) -> None:
     """
     from offload_tool.io import InputFile
 
-    with open(PLACEHOLDER_FILE, "rb") as file:
-        placeholder = file.read()
     with InputFile(object_file) as host:
-        exchange_images(host, placeholder, images, output)
+        exchange_images(host, content_of(PLACEHOLDER_FILE), images, output)
+
+
+def embeds_nothing(host: bytes) -> bool:
+    """Return whether an object with the placeholder, if with any, has none.
+
+    The compiler embeds no device code if a source has no kernels or device variables.
+    """
+    return content_of(PLACEHOLDER_FILE) not in host
 
 
 def exchange_images(host: InputFile, old: bytes, images: str, output: str) -> None:
-    """As `embed_images`, for an object with the content `old`."""
+    """As `embed_images`, for an object with the content `old`, or without any device code."""
     from offload_tool.formats.objects.splice_images import plan_with_content
     from offload_tool.io import InputFile, replace_file
 
-    with InputFile(images) as content:
-        plan = plan_with_content(host.data, old, len(content), path=host.path)
-        with replace_file(output) as out:
+    with InputFile(images) as content, replace_file(output) as out:
+        if not old or old not in bytes(host.data):
+            out.write(host.data)
+        else:
+            plan = plan_with_content(host.data, old, len(content), path=host.path)
             plan.bound(host, [content]).write_to(out)
 
 

@@ -59,6 +59,8 @@ int edited_host(int x) { return x + 100; } // a comment
 __attribute__((global)) void edited(int* p) { p[0] = 200 + VALUE_OF_ONE; }
 void edited_launch(int* p) { edited<<<1, 1>>>(p); }
 """
+_PLAIN = "int edited_host(int x) { return x + 100; } // a comment\n"
+"""A source without device code."""
 _MORE_PIECES = (
     '#ifndef __HIP_DEVICE_COMPILE__\nasm(".data\\n.incbin \\"data\\"\\n.text");\n#endif\n',
     'const unsigned char embedded[] = {\n#embed "data"\n};\n',
@@ -71,7 +73,7 @@ _LINES = re.compile(
 )
 """Of messages: those that differ from the driver's, as documented."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
-_TRIES = 8
+_TRIES, _IS_PLAIN = 8, 0.06
 _WRONG = 0.05
 """Of projects that do not compile, how many are tried all the same."""
 _AGAIN = 6
@@ -108,6 +110,7 @@ class Trial:
         self._front: list[str] = []
         self._choose_launcher()
         self._pieces = self._random_pieces()
+        self._is_plain = chosen.random() < _IS_PLAIN
         self._composition = composed(chosen, list(CONSTRUCTS), self.kind)
         for name in ("ours", "driver"):
             self._enter(name)
@@ -135,7 +138,8 @@ class Trial:
         self._composition.write(self.build)
         (self.build / self._object).parent.mkdir(exist_ok=True)
         source = self.build / self._composition.source
-        source.write_text(_BEGIN + source.read_text() + "".join(self._pieces) + _END)
+        text = "" if self._is_plain else source.read_text() + "".join(self._pieces)
+        source.write_text(f"{_BEGIN}{text}{_PLAIN if self._is_plain else _END}")
         beside = source.parent
         for name, text in (
             (_ONLY, "#pragma once\n"),

@@ -135,6 +135,23 @@ def test_header_of_one_target(flags: str, expected: set[str], project: Project) 
     assert [project.ran(), project.ran()] == [expected, set()]
 
 
+@pytest.mark.parametrize("flags", [f"{OLD} -O1 -g", f"{NEW} -O1", f"{OLD} -fgpu-rdc"])
+def test_source_without_device_code(flags: str, project: Project) -> None:
+    """An object of a source without kernels has no images; it is split and remembered, too."""
+    project.flags += flags.split()
+    (project.folder / "s.hip").write_text('#include "value.h"\nint run() { return VALUE; }\n')
+    assert [project.ran(), project.ran()] == [ALL, set()]
+    project.flags += ["-Xarch_gfx906", "-DOTHER"]
+    assert "host" not in project.ran()
+    project.edit("value.h", "VALUE 3", "VALUE none")
+    assert project.ours().returncode == 1
+    project.edit("value.h", "VALUE none", "VALUE 4")
+    assert [project.ran(), project.ran()] == [ALL, set()]
+    with (project.folder / "s.hip").open("a") as file:
+        file.write("__attribute__((device)) int used; int *where() { return &used; }\n")
+    assert [project.ran(), project.ran()] == [ALL, set()]
+
+
 def test_without_depfile(project: Project) -> None:
     """A compile without a depfile is remembered, too."""
     project.command = lambda output="s.o": [  # type: ignore[method-assign]
