@@ -19,7 +19,7 @@ from offload_tool.util.which import which
 
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that are reset to their defaults in child processes, as `subprocess` does."""
+"""Signals that are reset to their defaults in child processes, as ``subprocess`` does."""
 _NO_INPUT = (os.devnull,)
 
 
