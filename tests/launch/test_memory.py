@@ -22,6 +22,7 @@ from offload_tool.launch.memory import Memory
 from offload_tool.launch.split_compile import run_split
 from offload_tool.manifest.manifest import read_output_record
 from tests.launch.compiles import HIP, LAUNCH, counting, environment, make_project, run
+from tests.scripts import script
 
 NEW, OLD = "--offload-new-driver", "--no-offload-new-driver"
 ALL = {"gfx906", "gfx90a", "host"}
@@ -406,6 +407,36 @@ def test_damaged_results_after_an_error(damage: str, project: Project) -> None:
         path.write_text(re.sub(r'"kept": "[0-9 ]+"', '"kept": "1 x -5"', path.read_text()))
     project.edit("s.hip", "return none", "return 0")
     assert [project.ran(), project.ran()] == [ALL, set()]
+
+
+def test_full_disk(project: Project) -> None:
+    """An object that does not fit is an error; without space for a manifest it is right."""
+    inside = 'mount -t tmpfs -o size="$1" x out || exit 99; shift; "$@"; status=$?'
+    inside += "; ls -A out; cp out/s.o kept; exit $status"
+    (project.folder / "out").mkdir()
+    command = [*project.command("out/s.o"), "-MF", "s.d"]
+    assert run(project.command("driver.o"), project.folder).returncode == 0
+    expected = (project.folder / "driver.o").read_bytes()
+    pages = -(-len(expected) // os.sysconf("SC_PAGE_SIZE"))
+    for size, left in ((pages - 1, []), (pages, ["s.o"]), (500, [MANIFEST, "s.o"])):
+        launch = ["unshare", "-rm", "sh", "-c", inside, "-", f"{size * 4}k", *LAUNCH, *command]
+        done = run(launch, project.folder)
+        if done.returncode == 99 or "unshare" in done.stderr:
+            pytest.skip("no file system can be mounted here")
+        assert (done.returncode == 0, done.stdout.split()) == (bool(left), left), done.stderr
+        kept = project.folder / "kept"
+        assert not left or kept.read_bytes() == expected
+        kept.unlink(missing_ok=True)
+
+
+def test_genco(project: Project) -> None:
+    """Hipcc's word for device code alone is remembered, for several targets."""
+    swap = 'for x; do shift; [ "$x" = --genco ] && x=--offload-device-only; set -- "$@" "$x"; done'
+    project.clang = script(project.folder / "hipcc", f'{swap}\nexec {project.clang} "$@"')
+    project.flags.append("--genco")
+    assert [project.ran(), project.ran()] == [ALL - {"host"}, set()]
+    project.read_by_gfx90a("#undef VALUE\n#define VALUE 7\n")
+    assert [project.ran(), project.ran()] == [{"gfx90a"}, set()]
 
 
 def test_file_that_a_flag_names(project: Project) -> None:
