@@ -183,10 +183,7 @@ class InputFile:
         return made
 
     def part(self, path: StrPath, offset: int, size: int) -> InputFile:
-        """Return `size` bytes from `offset` on as a file called `path`, valid while this one is.
-
-        If this is a file on disk, copies of them stay inside the kernel.
-        """
+        """Return a range as a file called `path`; copies of it stay in the kernel."""
         made = self._make(path, size)
         made._whole, made._start, _ = self.range(offset, size)
         return made
@@ -197,10 +194,7 @@ class InputFile:
 
     @property
     def data(self) -> memoryview:
-        """The content, mapped (or read, if small) on first access.
-
-        :raises FileError: the file became shorter since it was opened.
-        """
+        """The content, mapped (or read, if small) on first access; raise FileError if shorter."""
         if self._data is None:
             if self._make_data is not None:
                 self._data = self._make_data()

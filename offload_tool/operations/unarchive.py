@@ -424,10 +424,7 @@ class EntryUse:
 
 
 class SimilarMembers:
-    """Fast path for members of the archive `source` that have the layout of the last one.
-
-    `entries` are their IDs and uses, whose targets are indexes of `archives`.
-    """
+    """Fast path for members of `source` that have the last one's layout: its `entries`."""
 
     def __init__(
         self,

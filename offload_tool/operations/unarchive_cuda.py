@@ -104,10 +104,7 @@ def _thinned(found: FoundContainer, processor: str) -> list[bytes | memoryview]:
 
 
 def linked_entries(names: Sequence[str], processor: str) -> list[str]:
-    """Return names such as ``sm_90a`` or ``lto_90`` of the entries that a link takes.
-
-    These are one entry, and all compatible ones for link-time optimisation.
-    """
+    """Return the names of entries that a link takes: one, or all for link-time optimisation."""
     fitting = {name: rank for name in names if (rank := _rank(name, processor))}
     kept = [name for name in fitting if name.startswith("lto")]
     others = [name for name in fitting if name not in kept]

@@ -236,10 +236,7 @@ def find_ptxas(
 
 @memoized(8)
 def _processors_of(ptxas: Ptxas) -> frozenset[str]:
-    """Return the processors that ``ptxas --help`` lists; none if its format is unknown.
-
-    Source: ptxas 12.9 and 13.2, observed: ``'sm_80'`` among the values of ``--gpu-name``.
-    """
+    """Return the processors that ``ptxas --help`` lists (12.9, 13.2); none if it is unknown."""
     try:
         text = query([*ptxas.command, "--help"]).output
     except CompilerError:

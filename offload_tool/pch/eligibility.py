@@ -120,11 +120,7 @@ def _reason_of_file(name: str) -> str:
 
 @cached_by_stat
 def _inline_device_variable(name: str) -> int:
-    """Return the line of a header's first inline device variable; 0 if it has none.
-
-    A host object registers such a variable only if host code uses it, which clang forgets after a
-    PCH. For device code, the probe detects the difference.
-    """
+    """Return the line of a header's inline device variable, forgotten after a PCH; or 0."""
     if any(part in name for part in _OF_RUNTIMES):
         return 0
     text = content_of(name)

@@ -34,10 +34,7 @@ def run_launched(
     compiler: str,
     run: Callable[[Sequence[str], Command], int],
 ) -> int:
-    """Run a pass behind a launcher; return its exit status.
-
-    Without a preprocessor's result, a random key prevents cache hits.
-    """
+    """Run a pass behind a launcher; return its status. A failed preprocessor prevents hits."""
     if not launcher:
         return run(launcher, command)
     if any(does(arg, SHOWN) for arg in all_args(command.argv())):

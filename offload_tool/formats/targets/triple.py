@@ -273,10 +273,7 @@ def _is_free(fixed: list[bool], index: int) -> bool:
 
 
 def _insert(parts: list[str], fixed: list[bool], at: int, name: str) -> None:
-    """Insert a name at index `at`; each displaced name moves to the next free index.
-
-    A blank is not moved, so it ends the sequence.
-    """
+    """Insert a name at index `at`; each displaced one, up to a blank, moves to the next free."""
     for index in (i for i in range(at, len(parts)) if _is_free(fixed, i)):
         name, parts[index] = parts[index], name
         if not name:

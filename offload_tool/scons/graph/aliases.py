@@ -33,10 +33,7 @@ _aliases: dict[str, Any] = {}
 
 
 def add_aliases(env: Environment, node: Node, device: CompileTarget) -> None:
-    """Add a node of one target to the aliases of its target ID and processor.
-
-    Skip those made from a host object or other targets' code.
-    """
+    """Add a node that holds one target's code alone to the target ID's and processor's aliases."""
     if not _is_alone(node, device):
         return
     for name in offload_arch.names_of(device):

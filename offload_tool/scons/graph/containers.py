@@ -266,11 +266,7 @@ def embedded(
 
 
 def embedded_bundle(env: Environment, unit: units.Unit, devices: list[Node]) -> Node:
-    """Declare the archive of the object that holds one source's bundle.
-
-    It is independent of the host object, and linked after it: the linker extracts the object if the
-    host object refers to the bundle.
-    """
+    """Declare the archive of one source's bundle, which the linker takes for its host object."""
     bundle = bundle_node(env, unit.stem.files(env, "$OFFLOADBUNDLESUFFIX"), devices)
     return embedded(env, unit.stem, [bundle], unit.cuid)
 

@@ -147,10 +147,7 @@ class Unit:
 def source_units(
     env: Environment, target: str | None, sources: list[Node], *, own_cuid: bool = False
 ) -> list[Unit]:
-    """Return the units of offload sources; a single one may be named after `target`.
-
-    With `own_cuid`, another name gives another CUID, so that a program can hold both.
-    """
+    """Return offload sources' units; with `own_cuid`, a `target` of another name has a CUID."""
     if target is not None and len(sources) > 1:
         raise UsageError(
             f"one target name ('{target}') cannot serve {len(sources)} sources; "
