@@ -1,4 +1,4 @@
-"""Random sources, flags and variables: device passes by the driver, and by `DirectPasses`.
+"""Random sources, flags and variables: passes by the driver, and by `DirectPasses`.
 
 ``python -m tests.run.driverless_trials CLANG COUNT [SEED]`` prints what differs: status, messages,
 or any file that was written. A trial is one project; of its sources and targets, each with the same
@@ -27,7 +27,7 @@ from tests.terminal import Terminal
 
 TARGETS = (
     *("gfx906", "gfx90a:xnack+", "gfx90a:sramecc+:xnack-", "gfx942", "gfx1030", "gfx1100"),
-    *("gfx1201", "gfx9-4-generic", "gfx950"),
+    *("gfx1201", "gfx9-4-generic", "gfx950", "host"),
 )
 STEMS = (
     *("a", "b", "with space", "c.d", "with$dollar", "über", "quote'", 'two"', "back\\slash"),
@@ -263,11 +263,14 @@ class Trial(Runs):
 
     def command(self, stem: str, target: str) -> list[str]:
         """Return the command of a pass, as builds with `OFFLOAD_DIRECT` have it."""
-        output = f"{stem}.{target.replace(':', '_')}.co"
+        suffix, cuid = "co", f"-cuid={stem.encode().hex()[:16]}"
+        kind = ["--cuda-device-only", f"--offload-arch={target}", "--no-gpu-bundle-output", cuid]
+        if target == "host":
+            suffix, kind = "o", ["--offload-host-only", cuid, "-Xclang", cuid]
+        output = f"{stem}.{target.replace(':', '_')}.{suffix}"
         dependencies = ["-dependency-file", f"{output}.d", "-MT", "object"]
         return [
-            *(self.clang, "-x", "hip", "--cuda-device-only", f"--offload-arch={target}"),
-            *("--no-gpu-bundle-output", f"-cuid={stem.encode().hex()[:16]}", "-c"),
+            *(self.clang, "-x", "hip", *kind, "-c"),
             *("-nogpuinc", "-nogpulib", *self.flags, "--no-offload-new-driver"),
             *(word for each in dependencies for word in ("-Xclang", each)),
             *("-Xclang=-sys-header-deps", "-o", output, f"{stem}.hip"),
