@@ -28,6 +28,18 @@ def test_edits(seed: int, tmp_path: Path, llvm: Callable[[str], str]) -> None:
     assert trial.count["compiles"] == 9
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_edits_of_cuda(
+    seed: int, tmp_path: Path, llvm: Callable[[str], str], nvidia: Callable[[str], Path]
+) -> None:
+    """So they are for CUDA, with NVIDIA's ptxas and fatbinary."""
+    nvidia("fatbinary")
+    command = [llvm("clang++"), f"--cuda-path={nvidia('ptxas').parent.parent}"]
+    trial = Trial(command, seed, tmp_path / "trial", "cuda")
+    assert trial.judge() == []
+    assert trial.count["compiles"] == 9
+
+
 def test_stale_object_is_found(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     """An object that stays after an edit is a difference."""
     trial = Trial([llvm("clang++")], 0, tmp_path / "trial")
