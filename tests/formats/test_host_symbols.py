@@ -71,7 +71,6 @@ def test_cuda_registers_itself(tmp_path: Path, llvm: Tool) -> None:
 
 
 def test_lost_kernels(tmp_path: Path, llvm: Tool) -> None:
-    """A kernel's stub without anything that registers it is told by its name."""
     text = "void _Z1__device_stub__kPi(int *p) {}\n"
     found = compiled(tmp_path, llvm, text, "-x", "c")
     assert found.unregistered == {"_Z1__device_stub__kPi"}

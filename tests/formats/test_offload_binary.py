@@ -77,7 +77,6 @@ def read(data: bytes, **options: object) -> list[dict[str, object]]:
 
 
 def test_layout() -> None:
-    """Every field is where the document says, with LLVM 22's values."""
     data = binary(b"hello\n")
     assert data[:32] == MAGIC + struct.pack("<IQQQ", 1, len(data), 32, 40)
     strings = b"\0arch\0triple\0amdgcn-amd-amdhsa\0gfx906\0"
@@ -91,7 +90,6 @@ def test_layout() -> None:
 
 
 def test_reading() -> None:
-    """A binary tells its place, its version, and of its image all that it stores."""
     data = memoryview(binary(b"one", flags=7) + binary(b"", image_kind=99, offload_kind=5))
     first, second = iter_offload_binaries(data, padding=False)
     assert (first.offset, first.version, second.offset) == (0, 1, first.size)
@@ -106,7 +104,6 @@ def test_reading() -> None:
 
 
 def test_range_of_a_larger_file() -> None:
-    """Offsets count from the beginning of the data, wherever the binaries stand in it."""
     data = memoryview(b"x" * 24 + binary(b"image") + b"junk")
     (found,) = iter_offload_binaries(data, 24, len(data) - 4)
     assert found.offset == 24
@@ -126,7 +123,6 @@ def test_padding() -> None:
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_several_images_in_one_binary(version: int) -> None:
-    """Versions 2 and 3 hold several images, values without a NUL, and entries without image."""
     entries = [
         (0, {"triple": "a", "arch": "x\0y"}, b"first"),
         (1, {"note": "only strings"}, b""),
@@ -141,7 +137,6 @@ def test_several_images_in_one_binary(version: int) -> None:
 
 
 def test_no_images() -> None:
-    """A binary of version 2 may have no entries."""
     (found,) = iter_offload_binaries(memoryview(newer(2, [])))
     assert (found.images, found.size) == ((), 32)
 
@@ -154,7 +149,6 @@ ENTRIES: list[Entry] = [
 
 @pytest.mark.parametrize("method", [ZLIB, ZSTD])
 def test_compressed_binaries_give_what_they_were(method: int) -> None:
-    """A compressed binary comes without images, and those are in what it is inflated to."""
     packed = compressed_offload_binary(newer(2, ENTRIES), method)
     data = memoryview(packed + packed + binary(b"old"))
     first, second, old = iter_offload_binaries(data, padding=False)
@@ -170,7 +164,6 @@ def test_compressed_binaries_give_what_they_were(method: int) -> None:
 
 @pytest.mark.parametrize("method", ["zlib", "zstd"])
 def test_compressed_binaries_that_we_write(tmp_path: Path, method: Method) -> None:
-    """What is written compressed is read again, whatever stands before it."""
     rows = [OffloadImage(2, 4, flags, strings, 0, len(image)) for flags, strings, image in ENTRIES]
     rows[0] = replaced(rows[0], strings={"triple": "a", "arch": "y"})
     layout = plan_shared_offload_binary(rows, version=3)
@@ -236,7 +229,6 @@ HUGE = 2**64 - 1
     ],
 )
 def test_broken_fields(data: bytes, field: str) -> None:
-    """A number that contradicts the data is refused, and the message names field and file."""
     with pytest.raises(OffloadBinaryError) as caught:
         read(data, path="some.bin")
     assert caught.value.field == field
@@ -251,7 +243,6 @@ def test_unknown_version(version: int) -> None:
 
 
 def test_overlapping_strings() -> None:
-    """Strings that overlap cannot make a small file ask for much memory."""
     pairs, length = 4000, 1 << 20
     table_at = 72 + 16 * pairs
     size = table_at + length
@@ -276,7 +267,6 @@ def test_overlapping_strings() -> None:
     )
 )
 def test_what_is_written_is_read(images: list[tuple[bytes, dict[str, str], int, int, int]]) -> None:
-    """Whatever is packaged comes back: content, numbers and strings."""
     data = memoryview(
         b"".join(
             binary(content, strings=strings, image_kind=kind, offload_kind=offload, flags=flags)

@@ -47,7 +47,6 @@ def copied(data: bytes, tmp_path: Path) -> zipfile.ZipFile:
 
 @pytest.mark.parametrize("name", ["plain", "größe", "日本"])
 def test_names(name: str, tmp_path: Path) -> None:
-    """A copied member keeps its name, time, mode, comment and content."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as old:
         row = new_row(name, 0o755)
@@ -109,7 +108,6 @@ def test_large_numbers(tmp_path: Path) -> None:
 
 
 def test_many_members(tmp_path: Path) -> None:
-    """More members than the old end record can count are all found."""
     count = 1 << 16
     with replace_file(tmp_path / "many.zip") as out:
         plan_zip([stored(str(number)) for number in range(count)]).write_to(out)

@@ -16,7 +16,6 @@ SETTLED = 0.05
 
 
 def test_equal_content_has_equal_digests(tmp_path: Path) -> None:
-    """The digest is of the bytes alone, not of name or times; another content has another."""
     digests = DigestCache()
     for name, content in (("a", b"x" * 3_000_000), ("b", b"x" * 3_000_000), ("c", b"")):
         (tmp_path / name).write_bytes(content)
@@ -27,7 +26,6 @@ def test_equal_content_has_equal_digests(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "fifo", "nul"])
 def test_what_is_no_file(tmp_path: Path, kind: str) -> None:
-    """What is not a regular file has no digest, and reading it does not wait."""
     path = str(tmp_path / "it")
     if kind == "folder":
         Path(path).mkdir()
@@ -56,7 +54,6 @@ def test_change_that_hides(tmp_path: Path, *, is_renamed: bool) -> None:
 
 
 def test_writes_in_quick_succession(tmp_path: Path) -> None:
-    """However quickly a file is written again, its digest is that of the last content."""
     path, digests = tmp_path / "f", DigestCache()
     for number in range(300):
         path.write_text(f"{number:03}")
@@ -66,7 +63,6 @@ def test_writes_in_quick_succession(tmp_path: Path) -> None:
 
 
 def test_settled_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is older than the clock's step is not read a second time."""
     path, digests = tmp_path / "f", DigestCache()
     path.write_text("one")
     time.sleep(SETTLED)

@@ -91,7 +91,6 @@ def test_unreadable_input(tmp_path: Path, name: str) -> None:
 
 
 def test_output_appears_when_complete(tmp_path: Path) -> None:
-    """An output has its name only after the block, with the usual permissions."""
     path = tmp_path / "out"
     with replace_file(path) as out:
         out.write(b"ab")
@@ -121,7 +120,6 @@ def test_failure_leaves_the_old_file(
 
 
 def test_killed_process_leaves_nothing(tmp_path: Path) -> None:
-    """A process that is killed in the middle of an output leaves neither it nor a part."""
     script = (
         "import os, signal\n"
         "from offload_tool.io import replace_file\n"
@@ -142,7 +140,6 @@ def test_failure_among_several_outputs(tmp_path: Path) -> None:
 
 
 def test_replacing_keeps_permissions_and_follows_links(tmp_path: Path) -> None:
-    """Replacing through a symbolic link writes the file it names, and keeps its mode."""
     path = tmp_path / "real"
     path.write_bytes(b"old")
     path.chmod(0o640)
@@ -175,8 +172,6 @@ def test_copy_ranges(tmp_path: Path) -> None:
 
 
 def test_copy_without_kernel_support(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the kernel cannot copy between the two files, the bytes are the same."""
-
     def refuse(*_: object) -> int:
         raise OSError(18, "cross-device link")
 
@@ -194,7 +189,6 @@ def test_copy_without_kernel_support(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_equal_content_keeps_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool, size: int
 ) -> None:
-    """With keep_equal, a file that has the same bytes stays: inode, times, permissions."""
     if not unnamed:
         monkeypatch.setattr(atomic_write, "_DESCRIPTORS", "/nonexistent")
     path, content = tmp_path / "out", os.urandom(size // 2) + bytes(size - size // 2)
@@ -211,7 +205,6 @@ def test_equal_content_keeps_the_old_file(
 
 
 def test_equal_content_replaces_the_old_file(tmp_path: Path) -> None:
-    """Without keep_equal, a file that has the same bytes is replaced by a new one."""
     path = tmp_path / "out"
     path.write_bytes(b"same")
     before = path.stat().st_ino
@@ -238,7 +231,6 @@ LONG = bytes((2 << 20) + 5)
     ids=["first", "end-of-chunk", "next-chunk", "last", "longer", "shorter", "none"],
 )
 def test_other_content_replaces_the_old_file(tmp_path: Path, old: bytes | None, new: bytes) -> None:
-    """With keep_equal, a file of other bytes or another size, or none, is replaced."""
     path = tmp_path / "out"
     if old is not None:
         path.write_bytes(old)
@@ -250,7 +242,6 @@ def test_other_content_replaces_the_old_file(tmp_path: Path, old: bytes | None, 
 
 
 def test_equal_content_behind_a_link(tmp_path: Path) -> None:
-    """With keep_equal, a symbolic link is followed to the file that is compared."""
     (tmp_path / "real").write_bytes(b"same")
     (tmp_path / "link").symlink_to("real")
     with replace_file(tmp_path / "link", keep_equal=True) as out:
@@ -326,7 +317,6 @@ def test_other_errors_among_outputs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("from_memory", [False, True], ids=["file", "memory"])
 def test_appending_pieces(tmp_path: Path, from_memory: bool) -> None:
-    """Pieces of all sizes, bytes and ranges, end up one after the other."""
     path, content = tmp_path / "in", os.urandom(1 << 20)
     path.write_bytes(content)
     sizes = [0, 1, 60, 1000, 65_535, 65_536, 65_537, 300_000, 5, 262_144, 1] * 3
@@ -346,7 +336,6 @@ def test_appending_pieces(tmp_path: Path, from_memory: bool) -> None:
 
 @pytest.mark.parametrize("size", [10, 100_000], ids=["gathered", "copied"])
 def test_input_that_became_shorter(tmp_path: Path, size: int) -> None:
-    """An input that lost bytes since it was opened is named, and no output is made."""
     path = tmp_path / "in"
     path.write_bytes(bytes(size))
 
@@ -363,7 +352,6 @@ def test_input_that_became_shorter(tmp_path: Path, size: int) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 70_000), st.integers(0, 9_000))))
 def test_small_ranges_in_any_order(pieces: list[tuple[int, int, int]]) -> None:
-    """Ranges of several files come out as they are, however they lie beside one another."""
     contents = [random.Random(seed).randbytes(80_000) for seed in range(2)]
     with TemporaryDirectory() as folder, ExitStack() as stack:
         sources = []
@@ -413,7 +401,6 @@ def test_a_file_that_cannot_be_mapped(tmp_path: Path) -> None:
 
 
 def test_many_pieces_take_little_memory(tmp_path: Path) -> None:
-    """Empty pieces and single bytes are not gathered without end."""
     tracemalloc.start()
     with replace_file(tmp_path / "out") as out:
         out.append(memoryview(b"") for _ in range(200_000))

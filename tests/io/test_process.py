@@ -28,7 +28,6 @@ def test_output_and_errors() -> None:
 
 
 def test_time_limit(tmp_path: Path) -> None:
-    """A program that takes longer is ended, with what it has started."""
     late = tmp_path / "late"
     script = f"(sleep 1; touch {late}) & wait"
     with pytest.raises(TimeoutError, match=r"it did not end within 0\.1 seconds"):
@@ -39,7 +38,6 @@ def test_time_limit(tmp_path: Path) -> None:
 
 
 def test_interrupted_while_running() -> None:
-    """An error while a program runs ends it."""
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         process.run(["sleep", "60"], HERE, while_running=_interrupt)

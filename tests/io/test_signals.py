@@ -27,7 +27,6 @@ def test_descendants_end(tmp_path: Path) -> None:
 
 
 def test_signal_in_a_shielded_block() -> None:
-    """A signal does not interrupt a shielded block, and ends the run behind it."""
     steps: list[str] = []
     with pytest.raises(Stopped, match="SIGTERM"):
         _stop_in_a_block(steps)

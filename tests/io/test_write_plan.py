@@ -18,7 +18,6 @@ LARGE = 200_000
 @pytest.mark.parametrize("size", [0, 5, 65530, LARGE], ids=["empty", "small", "medium", "large"])
 @pytest.mark.parametrize("gap", [0, 7, LARGE], ids=["no-gap", "gap", "hole"])
 def test_every_piece_at_its_position(tmp_path: Path, in_memory: bool, size: int, gap: int) -> None:
-    """Literals, host ranges, contents and gaps arrive in place, whatever their size."""
     host, inserted = bytes(range(256)) * 1000, b"c" * size
     (tmp_path / "host").write_bytes(b"archive" + host)
     (tmp_path / "content").write_bytes(inserted)
@@ -65,7 +64,6 @@ def test_files_opened_one_at_a_time(tmp_path: Path, size: int) -> None:
 
 
 def test_a_file_that_changed_before_it_was_opened_again(tmp_path: Path) -> None:
-    """A file with another size than before is refused by name, and nothing is written."""
     (tmp_path / "in").write_bytes(b"longer")
     with (
         pytest.raises(FileError, match="in': changed its size"),
@@ -76,7 +74,6 @@ def test_a_file_that_changed_before_it_was_opened_again(tmp_path: Path) -> None:
 
 
 def test_a_content_that_changed(tmp_path: Path) -> None:
-    """A content whose size is not the planned one is refused, and nothing is written."""
     (tmp_path / "content").write_bytes(b"12345")
     plan = FilePlan((content(0, 0, 4),), 4)
     with (

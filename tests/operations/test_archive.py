@@ -114,7 +114,6 @@ def member(folder: Path, name: str, content: bytes = b"x") -> Path:
 
 
 def test_equal_archive_is_left_untouched(tmp_path: Path) -> None:
-    """With keep_equal, an archive of the same members keeps its inode and times."""
     out, path = tmp_path / "out.a", member(tmp_path, "a")
     create_archive([("a", path)], out)
     before = identity(out)
@@ -127,7 +126,6 @@ def test_equal_archive_is_left_untouched(tmp_path: Path) -> None:
 
 
 def test_contents_and_names_alone_decide(tmp_path: Path) -> None:
-    """The archive does not contain dates, permissions or locations of the files."""
     one, two = member(tmp_path, "one"), member(tmp_path, "two")
     os.utime(two, (1, 1))
     two.chmod(0o700)
@@ -137,7 +135,6 @@ def test_contents_and_names_alone_decide(tmp_path: Path) -> None:
 
 
 def test_many_members(tmp_path: Path) -> None:
-    """The number of members is not limited by the number of open files."""
     path = member(tmp_path, "m")
     create_archive([(f"m{index}", path) for index in range(3000)], tmp_path / "out.a")
     data = memoryview((tmp_path / "out.a").read_bytes())
@@ -145,7 +142,6 @@ def test_many_members(tmp_path: Path) -> None:
 
 
 def test_output_is_one_of_the_members(tmp_path: Path) -> None:
-    """An archive may replace one of its input files."""
     path = member(tmp_path, "m", b"content")
     create_archive([("m", path), ("again", path)], path)
     assert path.read_bytes().count(b"content") == 2
@@ -153,7 +149,6 @@ def test_output_is_one_of_the_members(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../m", "/m", "a/m", "m/", "m\0", "m\n"])
 def test_names_that_are_no_file_names(tmp_path: Path, name: str) -> None:
-    """A member name that is not a plain file name is rejected; the message names the file."""
     with pytest.raises(UsageError, match="expected a plain file name") as caught:
         create_archive([(name, tmp_path / "some-file")], tmp_path / "out.a")
     assert str(caught.value).startswith(f"'{tmp_path}/some-file': ")
@@ -161,14 +156,12 @@ def test_names_that_are_no_file_names(tmp_path: Path, name: str) -> None:
 
 
 def test_equal_names(tmp_path: Path) -> None:
-    """Two members of one name are rejected, and the message names both files."""
     with pytest.raises(UsageError, match=r"'a/m\.o' and 'b/m\.o'; give one"):
         create_archive([("m.o", "a/m.o"), ("n.o", "x"), ("m.o", "b/m.o")], tmp_path / "out.a")
     assert not (tmp_path / "out.a").exists()
 
 
 def test_files_that_cannot_be_members(tmp_path: Path) -> None:
-    """A missing file, a folder and a device are rejected by name, and nothing is written."""
     for path, error in (("none", FileError), (tmp_path, FileError), ("/dev/null", UsageError)):
         with pytest.raises(error, match=f"'{path}': "):
             create_archive([("m", path)], tmp_path / "out.a")
@@ -197,7 +190,6 @@ def test_unreadable_bitcode(tmp_path: Path) -> None:
 
 
 def test_member_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file whose size changes between two reads is an error, not a broken archive."""
     path = member(tmp_path, "m")
     monkeypatch.setattr(
         "offload_tool.operations.archive.plan_archive",

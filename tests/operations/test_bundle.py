@@ -38,7 +38,6 @@ def inputs(tmp_path: Path) -> dict[BundleEntryID, Path]:
 def test_same_bytes_as_llvm(
     tmp_path: Path, inputs: dict[BundleEntryID, Path], llvm: Tool, alignment: int
 ) -> None:
-    """Our bundle has the same bytes as clang-offload-bundler's, for any alignment and order."""
     for order in (list(inputs), list(reversed(inputs))):
         bundle_files([(i, inputs[i]) for i in order], tmp_path / "ours", alignment=alignment)
         run_llvm(
@@ -101,7 +100,6 @@ def test_exact_entries_first(tmp_path: Path) -> None:
 
 
 def test_missing_entries(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> None:
-    """The error names a target without an entry, and no output is written."""
     bundle_files(list(inputs.items()), tmp_path / "bundle")
     outputs = {gpu("gfx906"): tmp_path / "a", gpu("gfx942"): tmp_path / "b"}
     with pytest.raises(MissingEntriesError, match=r"no entry for .*gfx942; .*gfx906") as caught:
@@ -131,7 +129,6 @@ def test_corrupt_bundle(tmp_path: Path, inputs: dict[BundleEntryID, Path]) -> No
 def test_refused_compositions(
     tmp_path: Path, inputs: dict[BundleEntryID, Path], targets: list[str], error: type
 ) -> None:
-    """Ambiguous entries are rejected; the old output stays."""
     (tmp_path / "bundle").write_text("old")
     files = list(inputs.values())
     items = [(BundleEntryID.parse(t), f) for t, f in zip(targets, files, strict=False)]
@@ -147,7 +144,6 @@ def test_missing_input(tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_the_images(tmp_path: Path) -> None:
-    """Bundling and unbundling 512 MB takes less than 64 MiB of memory."""
     big = tmp_path / "big"
     with big.open("wb") as file:
         file.truncate(256 << 20)

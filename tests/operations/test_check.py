@@ -79,7 +79,6 @@ def test_offload_binaries_count_together(tmp_path: Path) -> None:
 
 
 def test_hidden(tmp_path: Path) -> None:
-    """Two images for one target with a kernel of the same name are always a fault."""
     hip = "hip-amdgcn-amd-amdhsa--gfx906"
     path = make_bundle(tmp_path / "b", {"gfx906": code("a", "k"), hip: code("k", "b")})
     assert faults(path) == [

@@ -251,7 +251,6 @@ def test_thin_library(section: str, llvm: Tool, tmp_path: Path) -> None:
 
 
 def test_thin_object(llvm: Tool, tmp_path: Path) -> None:
-    """A thinned object links, and the pointers in the result are correct."""
     full = [fatbin(*ALL, seed=n) for n in range(2)]
     wanted = [fatbin("sm_80", "compute_90", seed=n) for n in range(2)]
     built = assemble(tmp_path, llvm, full, ".nv_fatbin", "x86_64-pc-linux-gnu")
@@ -296,7 +295,6 @@ def test_scattered(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_damaged_section(tmp_path: Path) -> None:
-    """A damaged fat binary in its own section is rejected with its offset."""
     broken = bytearray(fatbin("sm_80", "sm_86"))
     broken[20:24] = b"\xff\xff\xff\x7f"
     path = tmp_path / "x.o"

@@ -114,7 +114,6 @@ def test_cuda_without_a_place(tmp_path: Path) -> None:
 
 
 def test_no_cuda_images(tmp_path: Path) -> None:
-    """A fat binary without images is rejected; nothing is written."""
     with pytest.raises(UsageError, match="needs at least one image"):
         write_cuda_fatbin([], tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -48,7 +48,6 @@ def test_devices(tmp_path: Path) -> None:
 
 
 def test_device_without_image(tmp_path: Path) -> None:
-    """If one device has no image anywhere, nothing is written and no folder remains."""
     path = make_bundle(tmp_path / "b", IMAGES)
     devices = [Device.parse("gfx906"), Device.parse("gfx90a")]
     with pytest.raises(NoImageError, match=r"no image for gfx90a; images found: hipv4-.*gfx906"):
@@ -89,7 +88,6 @@ def test_hostile_names(tmp_path: Path) -> None:
 
 
 def test_folder_in_the_way(tmp_path: Path) -> None:
-    """A folder with the name of an image is an error, and nothing is written."""
     path = make_bundle(tmp_path / "b", IMAGES)
     (tmp_path / "out" / f"b.0.{ID}gfx90a_xnack+.bc").mkdir(parents=True)
     with pytest.raises(FileError, match="is a folder"):
@@ -132,7 +130,6 @@ def test_cuda_that_is_scrambled(tmp_path: Path) -> None:
 
 
 def test_damaged_cuda(tmp_path: Path) -> None:
-    """A damaged payload is rejected with its offset in the member, and nothing is written."""
     data = bytearray(cuda_fatbin())
     data[CUBIN_AT + 64] ^= 0xFF
     (tmp_path / "m.fatbin").write_bytes(data)

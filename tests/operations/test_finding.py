@@ -48,7 +48,6 @@ IDS = [
 
 
 def test_bundle(tmp_path: Path) -> None:
-    """Each entry is listed in file order with its parts, offset and size."""
     contents = {entry: bytes([at]) * at * 10 for at, entry in enumerate(IDS)}
     bundle = make_bundle(tmp_path / "b", contents, alignment=64)
     images = list_images(bundle)
@@ -147,7 +146,6 @@ def test_nested_thin_archives(tmp_path: Path, bundle: Path) -> None:
 
 
 def test_thin_archives_without_end(tmp_path: Path) -> None:
-    """Thin archives that contain themselves, through links too, are rejected."""
     thin_archive(tmp_path / "b.a", ["link.a"])
     (tmp_path / "link.a").symlink_to("a.a")
     path = thin_archive(tmp_path / "a.a", ["b.a"])
@@ -239,7 +237,6 @@ def test_broken_among_others(tmp_path: Path, bundle: Path, packed: bool) -> None
 
 @pytest.mark.parametrize("damage", ["content", "directory", "header", "size"])
 def test_broken_zip(tmp_path: Path, bundle: Path, damage: str) -> None:
-    """A damaged zip file raises our error, never one of its reader."""
     path = tmp_path / "x.zip"
     method = zipfile.ZIP_STORED if damage == "header" else zipfile.ZIP_DEFLATED
     with zipfile.ZipFile(path, "w", method) as archive:
@@ -261,7 +258,6 @@ def test_broken_zip(tmp_path: Path, bundle: Path, damage: str) -> None:
 
 
 def test_thin_archive_in_a_zip(tmp_path: Path) -> None:
-    """A thin archive in a zip file cannot name files outside of it."""
     thin = thin_archive(tmp_path / "thin.a", ["/etc/hostname"])
     outer = archive(tmp_path / "outer.a", thin)
     for path in (thin, outer):

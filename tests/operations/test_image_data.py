@@ -103,14 +103,12 @@ def test_same_as_extracted(tmp_path: Path, make: object) -> None:
 
 
 def test_views_stay_valid(tmp_path: Path) -> None:
-    """Views stay valid after the search continues, and after the block ends."""
     views = [data for _, data in iter_image_data(packed_twice(tmp_path / "w.whl"))]
     again = [bytes(data) for _, data in iter_image_data(tmp_path / "w.whl")]
     assert [bytes(view) for view in views] == again
 
 
 def test_devices(tmp_path: Path) -> None:
-    """With devices, only the images that these would load are returned."""
     found = list(iter_image_data(compressed(tmp_path / "b"), devices=[Device.parse("gfx906")]))
     assert [bytes(data) for _, data in found] == [IMAGES["gfx906"]]
     assert found[0][0].loads[0][0] == "gfx906"
@@ -154,7 +152,6 @@ def open_files() -> int:
 
 
 def test_nothing_is_left_open(tmp_path: Path) -> None:
-    """After the blocks, also after an exception, no descriptor is open."""
     path = packed_twice(tmp_path / "w.whl")
     images = list_images(path)
     before = open_files()
@@ -211,7 +208,6 @@ def test_indexes_of_images(tmp_path: Path) -> None:
 
 
 def test_host_entries_are_told_apart(tmp_path: Path) -> None:
-    """A loop over device images skips the host's, as in the README."""
     images = [image for image, _ in iter_image_data(plain(tmp_path / "b"))]
     assert [image.is_host for image in images] == [image.kind == "host" for image in images]
     assert any(image.is_host for image in images)

@@ -93,7 +93,6 @@ def test_archives_from_elsewhere(library: Path, tmp_path: Path) -> None:
 
 
 def test_folders(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    """A folder and parts to be laid over it become the original folder."""
     folder = tmp_path / "demo"
     (folder / "lib").mkdir(parents=True)
     link(hip_objects, llvm("clang"), folder / "lib/a.so", "library-lld")
@@ -144,7 +143,6 @@ def test_folder_of_an_unpacked_wheel(hip_objects: Path, llvm: Tool, tmp_path: Pa
 
 
 def test_wheels(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    """The wheel of a host and those of its code become the original wheel."""
     library = link(hip_objects, llvm("clang"), tmp_path / "a.so", "library-lld")
     wheel = make_wheel(
         tmp_path / NAME, {"demo/a.so": library.read_bytes(), "demo/__init__.py": b"x = 1\n"}

@@ -66,7 +66,6 @@ def test_wrappers_are_for_markers(tmp_path: Path) -> None:
 
 
 def test_files_whose_wrappers_cannot_be_changed(tmp_path: Path) -> None:
-    """Bitcode and thin archives are rejected, and nothing is written."""
     (tmp_path / "host.bc").write_bytes(b"BC\xc0\xde" + bytes(60))
     (tmp_path / "host.o").write_bytes(HOST)
     run_tool(program("ar"), "rcT", "host.a", "host.o", cwd=tmp_path)

@@ -101,7 +101,6 @@ def test_archives_alone(library: Path, tmp_path: Path, *, zipped: bool) -> None:
 
 
 def test_nothing_there(library: Path) -> None:
-    """A host program without its archives is a fault, which names the searched paths."""
     for path in (library.parent.parent / ".kpack").iterdir():
         path.unlink()
     expected = "there is no kpack archive ../.kpack/demo_@GFXARCH@.kpack from its folder"
@@ -112,7 +111,6 @@ def test_nothing_there(library: Path) -> None:
 
 
 def test_of_another_build(library: Path) -> None:
-    """Archives without any of a wrapper's code are reported as those of another build."""
     library.write_bytes(marked_program((MARKER, 0), (MARKER._replace(kernel_name="lib/b"), 0)))
     [fault] = faults(library)
     assert "none of 2 archives has code for 'lib/b#0': is it of another build?" in fault

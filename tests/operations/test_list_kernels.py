@@ -82,7 +82,6 @@ def test_code_to_be_made(tmp_path: Path) -> None:
 
 
 def test_too_many(tmp_path: Path) -> None:
-    """Kernels count towards the limit of members."""
     path = make_bundle(tmp_path / "b", {"gfx906": CODE, "gfx90a": CODE})
     with limited(Budget(Limits(members=5))), pytest.raises(LimitError, match="OFFLOAD_MAX_MEMBERS"):
         names(path)
@@ -102,7 +101,6 @@ def test_demangled(llvm: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_demangler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing or crashing demangler, and one that prints too few lines, is an error."""
     monkeypatch.setenv("PATH", str(tmp_path))
     assert demangled_names(["plain"]) == {"plain": "plain"}
     with pytest.raises(OffloadError, match="llvm-cxxfilt or c\\+\\+filt, and neither is on PATH"):

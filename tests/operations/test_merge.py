@@ -47,8 +47,6 @@ def test_code_objects(tmp_path: Path) -> None:
 def test_bundles(
     tmp_path: Path, alignment: int, compression: Compression | None, file_type: str
 ) -> None:
-    """Merging bundles of one target each, in any order, returns the bytes of one bundle of all."""
-
     def make(name: str, *targets: str) -> Path:
         return make_bundle(
             *(tmp_path / name, part(b"", *targets)),
@@ -69,7 +67,6 @@ def test_without_host(tmp_path: Path) -> None:
 
 
 def test_object_bundles(tmp_path: Path) -> None:
-    """Merging object bundles of one host object returns the object bundle of all targets."""
     host = make_elf()
     # Bundling changes the layout, so the host is an object that was bundled before.
     parts = [
@@ -151,7 +148,6 @@ def test_offload_binaries(tmp_path: Path, llvm: Tool) -> None:
 @pytest.mark.llvm
 @pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
 def test_one_clang_build(tmp_path: Path, llvm: Tool, compressed: bool) -> None:
-    """Merging clang's fat binaries of one target each returns clang's of all targets."""
     source = tmp_path / "k.hip"
     source.write_text("__attribute__((global)) void kernel(float *p) { *p += 1; }\n")
 
@@ -205,7 +201,6 @@ def refusal(tmp_path: Path, first: Path, second: Path) -> str:
 def test_contents_that_disagree(
     tmp_path: Path, first: dict[str, bytes], second: dict[str, bytes], message: str
 ) -> None:
-    """A target or a host that is not the same in both, or a target in both, is an error."""
     file_type = "o" if first.get(HOST, b"").startswith(b"\x7fELF") else "bc"
     pair = [
         make_bundle(tmp_path / name, images, file_type=file_type)
@@ -225,7 +220,6 @@ def test_kinds_of_files(tmp_path: Path) -> None:
 
 
 def test_archives_disagree(tmp_path: Path) -> None:
-    """Archives must have the same members, and equal content in members without bundles."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     (tmp_path / "a" / "text").write_bytes(b"one")
@@ -241,7 +235,6 @@ def test_archives_disagree(tmp_path: Path) -> None:
 
 
 def test_too_few_or_useless_files(tmp_path: Path) -> None:
-    """One file, several bundles in a file, and files without bundles are rejected."""
     bundle = make_bundle(tmp_path / "b", part(b"", "gfx906"))
     with pytest.raises(UsageError, match="expected two or more files"):
         merge_files([bundle], tmp_path / "never")
@@ -256,7 +249,6 @@ def test_too_few_or_useless_files(tmp_path: Path) -> None:
 
 
 def test_linked_files(tmp_path: Path) -> None:
-    """Objects that embed bundles are rejected; the error names the section and an alternative."""
     paths = []
     for target in TARGETS[:2]:
         bundle = make_bundle(tmp_path / f"b.{target}", part(b"", target))

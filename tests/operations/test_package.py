@@ -144,7 +144,6 @@ FILES = {
 @pytest.mark.llvm
 @pytest.mark.parametrize("name", FILES)
 def test_found_where_llvm_finds_them(name: str, zoo: Path, llvm: Tool, tmp_path: Path) -> None:
-    """From any file, the same images are extracted as by LLVM, singly and as an archive."""
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     theirs.mkdir()
     tool = llvm("llvm-offload-binary")
@@ -187,7 +186,6 @@ def test_damaged_containers(name: str, zoo: Path, tmp_path: Path) -> None:
 
 @pytest.mark.llvm
 def test_embedded_in_bitcode_of_other_versions(zoo: Path, tmp_path: Path) -> None:
-    """Bitcode of the oldest and newest installed clang contains the same images."""
     made = 0
     for version in (15, 19):
         clang = Path(f"/usr/lib/llvm-{version}/bin/clang")
@@ -215,7 +213,6 @@ def test_round_trip(tmp_path: Path) -> None:
 
 
 def test_same_images_same_bytes(tmp_path: Path) -> None:
-    """The bytes depend on contents and strings, not on the order of strings."""
     (tmp_path / "a.o").write_bytes(b"image")
     orders = [{"triple": "t", "arch": "a", "x": "y"}, {"x": "y", "arch": "a", "triple": "t"}]
     for index, strings in enumerate(orders):
@@ -286,7 +283,6 @@ def test_several_matches_for_one_file(tmp_path: Path) -> None:
 
 
 def test_unpackaging_over_the_package(tmp_path: Path) -> None:
-    """An output can replace the package, and a package can replace an image file."""
     path = package(tmp_path / "p", (b"one", "a"))
     extract_images(path, [ImageFilter(output=path)])
     assert path.read_bytes() == b"one"
@@ -296,7 +292,6 @@ def test_unpackaging_over_the_package(tmp_path: Path) -> None:
 
 
 def test_equal_files_are_left_untouched(tmp_path: Path) -> None:
-    """On request, outputs that already have the same bytes keep their times."""
     path = package(tmp_path / "p", (b"one", "a"), (b"two", "b"))
     outputs = [ImageFilter({"arch": arch}, output=tmp_path / arch) for arch in "ab"]
     extract_images(path, outputs)
@@ -311,7 +306,6 @@ def test_equal_files_are_left_untouched(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_when_something_fails(tmp_path: Path) -> None:
-    """If a file cannot be read or written, all outputs stay unchanged."""
     path = package(tmp_path / "p", (b"one", "a"), (b"two", "b"))
     (tmp_path / "x").write_bytes(b"old")
     before = sorted(tmp_path.iterdir())
@@ -340,7 +334,6 @@ def test_a_broken_binary_behind_a_good_one(tmp_path: Path) -> None:
 
 
 def test_member_names_and_offsets(tmp_path: Path) -> None:
-    """In nested archives, images have their member's name and offset in the file."""
     one = package(tmp_path / "one", (b"first", "a")).read_bytes()
     two = package(tmp_path / "two", (b"second", "b")).read_bytes()
     inner = archive_of(tmp_path / "inner.a", {"deep": b"x" + bytes(4), "two": two}).read_bytes()
@@ -379,7 +372,6 @@ def test_archives_without_end(tmp_path: Path) -> None:
 
 
 def test_padding_is_refused_on_request(tmp_path: Path) -> None:
-    """Zeros after a binary are accepted, unless the caller requests LLVM 22's behaviour."""
     path = package(tmp_path / "p", (b"one", "a"))
     path.write_bytes(path.read_bytes() + bytes(64))
     assert found_in(path) == [(None, b"one", True)]
@@ -388,7 +380,6 @@ def test_padding_is_refused_on_request(tmp_path: Path) -> None:
 
 
 def test_more_files_than_descriptors(tmp_path: Path) -> None:
-    """Hundreds of thin members and outputs do not need as many open files."""
     names = [f"m{index}" for index in range(300)]
     for index, name in enumerate(names):
         package(tmp_path / name, (b"%d" % index, name))
@@ -409,7 +400,6 @@ def test_more_files_than_descriptors(tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_images(tmp_path: Path) -> None:
-    """Images of 100 MB are never held in memory, neither for packaging nor for extraction."""
     size = 100 << 20
     with (tmp_path / "a.o").open("wb") as file:
         file.truncate(size)
@@ -451,7 +441,6 @@ def test_import_is_light() -> None:
 
 
 def test_images_are_added_and_replaced(tmp_path: Path) -> None:
-    """An image of the same kind, triple and arch is replaced; other images are appended."""
     base = package(tmp_path / "base.out", (b"one", "gfx906"), (b"two", "gfx90a"))
     out = package(
         tmp_path / "out.out", (b"new", "gfx90a"), (b"three", "gfx942"), base=base, keep_equal=True
@@ -462,7 +451,6 @@ def test_images_are_added_and_replaced(tmp_path: Path) -> None:
 
 
 def test_wrong_bases(tmp_path: Path) -> None:
-    """A base without images, or with several to replace by one, is rejected by name."""
     empty = tmp_path / "empty.out"
     empty.write_bytes(b"no images")
     with pytest.raises(UsageError, match=r"empty.out': expected offload binaries.*found none"):

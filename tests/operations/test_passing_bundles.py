@@ -79,7 +79,6 @@ def test_equal(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("method", [ZLIB, ZSTD])
 def test_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: int) -> None:
-    """A large bundle is listed and unbundled without a copy of the whole."""
     contents = [b"", bytes(9 << 20), b"x" * (9 << 20)]
     (tmp_path / "in").write_bytes(compressed(bytes(bundle(contents)), 3, method))
 
@@ -92,7 +91,6 @@ def test_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meth
 
 
 def test_damage_at_the_end(tmp_path: Path) -> None:
-    """With a wrong hash, outputs stay unchanged, though all bytes had been written."""
     data = compressed(bytes(bundle([b"", b"x" * 900_000])), digest=bytes(8))
     (tmp_path / "in").write_bytes(data)
     (tmp_path / "out").write_bytes(b"old")
@@ -116,7 +114,6 @@ def test_damage_around_what_is_empty(tmp_path: Path) -> None:
 
 
 def test_what_is_unpacked_may_be_written(tmp_path: Path) -> None:
-    """The write limit grows with the unpacked bytes, as for a whole bundle."""
     content = bytes(900_000)
     (tmp_path / "in").write_bytes(compressed(bytes(bundle([b"", content]))))
     with limited(Budget(Limits(unpacked=1 << 20, written=1000))):
@@ -127,7 +124,6 @@ def test_what_is_unpacked_may_be_written(tmp_path: Path) -> None:
 def test_direct_outputs_get_nothing_of_what_is_damaged(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """What cannot be undone, in a pipe or on standard output, is written after verification."""
     content = b"x" * 30_000
     target = BundleEntryID.parse(IDS[1])
     for name, digest in (("bad", bytes(8)), ("good", None)):

@@ -127,7 +127,6 @@ def test_thin_in_an_object(tmp_path: Path, llvm: Tool, form: str) -> None:
 
 
 def test_names_in_several_layers(tmp_path: Path) -> None:
-    """As in LLVM 23, nested packages are extracted, with consecutive numbers."""
     inner = make(tmp_path / "inner", "zstd", "gfx906", "gfx1030")
     strings = {"triple": "outer", "arch": "x"}
     package_images([PackagedImage(inner, strings)] * 2, tmp_path / "p.bin", generation=23)
@@ -152,7 +151,6 @@ def test_names_in_several_layers(tmp_path: Path) -> None:
 
 
 def test_too_many_layers(tmp_path: Path) -> None:
-    """A file that contains itself repeatedly, up to the limits of the format, is rejected."""
     path = make(tmp_path / "0", "shared", "gfx906")
     for number in range(12):
         outer = tmp_path / f"{number + 1}"
@@ -166,7 +164,6 @@ def test_too_many_layers(tmp_path: Path) -> None:
 
 @pytest.mark.llvm
 def test_llvm_23_reads_what_thin_and_merge_make(tmp_path: Path, llvm23: Tool) -> None:
-    """LLVM's own reader of version 2 finds the images in our binaries."""
     first = make(tmp_path / "1", "shared", "gfx906", "gfx90a:xnack-")
     second = make(tmp_path / "2", "shared", "gfx1030", "gfx90a:xnack+")
     merge_files([first, second], tmp_path / "all")

@@ -59,7 +59,6 @@ def test_host(bundle: Path) -> None:
 
 
 def test_whole_file(bundle: Path) -> None:
-    """Images, host entries, and overhead add up to the bytes of a bundle."""
     report = summarise(list_images(bundle))
     assert report.stored == bundle.stat().st_size
     assert report.overhead == bundle.stat().st_size - 8450 - 1000
@@ -147,7 +146,6 @@ def test_order_of_files(bundle: Path, rows: list[Row], random: Random) -> None:
 
 @given(_IMAGES)
 def test_largest_first(bundle: Path, rows: list[Row]) -> None:
-    """The rows of each table are sorted by falling size, equal ones by name."""
     report = summarise(made(bundle, rows))
     targets = [(-row.size, row.target) for row in report.targets]
     assert targets == sorted(targets)

@@ -64,7 +64,6 @@ def test_linked(name: str, prefix: str, hip_objects: Path, llvm: Tool, tmp_path:
 def test_other_tools_afterwards(
     name: str, stripper: str, hip_objects: Path, llvm: Tool, tmp_path: Path
 ) -> None:
-    """After GNU's and LLVM's strip, and patchelf, a split file still loads."""
     path = link(hip_objects, llvm("clang"), tmp_path / name, name)
     split_file(path, tmp_path / "out")
     out = tmp_path / "out" / name
@@ -105,7 +104,6 @@ def test_one_marker(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
 
 
 def test_ours_reads_it(library: Path, tmp_path: Path) -> None:
-    """A device loads the same images before and after."""
     split_file(library, tmp_path / "out")
     for device in ("gfx942:sramecc+:xnack-", "gfx90a:xnack+", "gfx1100", "gfx906"):
         before, after = (
@@ -116,7 +114,6 @@ def test_ours_reads_it(library: Path, tmp_path: Path) -> None:
 
 
 def test_thinned_before(library: Path, tmp_path: Path) -> None:
-    """A thinned library, whose bundles are in pieces, can be split."""
     keep = [Device.parse("gfx1100"), Device.parse("gfx90a:xnack+")]
     thin_file(library, library, keep=keep)
     split_file(library, tmp_path / "out")
@@ -131,7 +128,6 @@ def test_split_twice(library: Path, tmp_path: Path) -> None:
 
 
 def test_name_that_is_no_text(library: Path, tmp_path: Path) -> None:
-    """Markers and archives hold names as UTF-8: others are rejected, and nothing is written."""
     (tmp_path / "in").mkdir()
     library.rename(tmp_path / "in/lib\udce9.so")
     with pytest.raises(UsageError, match=r"'lib\\udce9.so' is not UTF-8"):
@@ -173,7 +169,6 @@ def assembled(folder: Path, clang: str, bundle: Path, *more: str, target: str = 
     "triple", ["aarch64-linux-gnu", "powerpc64le-linux-gnu", "riscv64-linux-gnu"]
 )
 def test_other_machines(triple: str, llvm: Tool, tmp_path: Path) -> None:
-    """The wrapper's relocation is supported on the other 64-bit hosts, too."""
     bundle = make_bundle(tmp_path / "b", {HOST: b"", "gfx942": b"1" * 300_000})
     path = assembled(tmp_path, llvm("clang"), bundle, target=triple)
     split_file(path, tmp_path / "out")
@@ -226,7 +221,6 @@ def test_images_for_no_archive(ids: list[str], message: str, llvm: Tool, tmp_pat
 
 
 def test_refused(hip_objects: Path, tmp_path: Path) -> None:
-    """Objects, wrong options and files without device code are rejected by name."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "text").write_text("hello")
     with pytest.raises(UnsupportedError, match="is an object: split what is linked of it"):
@@ -248,7 +242,6 @@ def test_refused(hip_objects: Path, tmp_path: Path) -> None:
 
 
 def test_cut_files(library: Path, tmp_path: Path) -> None:
-    """A library truncated anywhere, or with a changed byte, is split whole or rejected."""
     data = library.read_bytes()
     broken = tmp_path / "broken"
     tables = read_elf_tables(memoryview(data))

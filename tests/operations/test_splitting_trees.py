@@ -128,7 +128,6 @@ def test_link_out_of_the_folder(libraries: Path, tmp_path: Path) -> None:
 
 
 def test_pipe_in_a_folder(tmp_path: Path) -> None:
-    """Files that cannot be copied are rejected by name."""
     (tmp_path / "in").mkdir()
     os.mkfifo(tmp_path / "in/pipe")
     with pytest.raises(UnsupportedError, match=r"in/pipe': expected files, folders and links"):
@@ -165,7 +164,6 @@ def test_wheel(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_pip_installs(wheel: Path, libraries: Path, tmp_path: Path) -> None:
-    """`pip install demo[device-gfx942]` installs a package that loads, with that target's code."""
     split_file(wheel, tmp_path / "out")
     venv.create(tmp_path / "v", with_pip=True)
     pip = [tmp_path / "v/bin/python", "-m", "pip", "--disable-pip-version-check"]
@@ -246,7 +244,6 @@ class _Stream:
 
 
 def test_refused_wheels(wheel: Path, libraries: Path, tmp_path: Path) -> None:
-    """Signed, broken and ambiguous wheels are rejected by name."""
     library = (libraries / "libb.so").read_bytes()
     info = "demo-1.2+rocm7.dist-info"
     path = tmp_path / "in" / NAME
@@ -310,7 +307,6 @@ def test_cuda_folder(tmp_path: Path, in_parts: bool) -> None:
 
 
 def test_thin_wheel(wheel: Path, tmp_path: Path) -> None:
-    """A thinned wheel has the same files, its libraries load, and RECORD is correct."""
     report = thin_file(wheel, tmp_path / "out.whl", keep=[Device.parse("gfx942")])
     assert (report.kept, report.removed) == (4, 6)
     assert record_faults(tmp_path / "out.whl") == []
@@ -337,7 +333,6 @@ def test_thin_folder(libraries: Path, tmp_path: Path) -> None:
 
 
 def test_thin_signed(libraries: Path, tmp_path: Path) -> None:
-    """A signed wheel is not thinned: its signature would become invalid."""
     library = (libraries / "libb.so").read_bytes()
     path = make_wheel(
         tmp_path / NAME, {"demo/a.so": library, "demo-1.2+rocm7.dist-info/RECORD.p7s": b""}

@@ -87,7 +87,6 @@ def test_bundle(tmp_path: Path, form: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("file_type", ["ii", "s", "ll"])
 def test_text_around_a_bundle(tmp_path: Path, file_type: str) -> None:
-    """Entries of a text bundle are removed with their markers; text around them stays."""
     path = make_bundle(tmp_path / "b", IMAGES, file_type=file_type)
     expected = make_bundle(tmp_path / "e", KEPT, file_type=file_type).read_bytes()
     path.write_bytes(b"before" + path.read_bytes() + b"after")
@@ -101,7 +100,6 @@ def test_object_bundle(tmp_path: Path) -> None:
 
 
 def test_version_1(tmp_path: Path) -> None:
-    """A compressed bundle of version 1 is rejected, because it cannot be written."""
     path = tmp_path / "b"
     path.write_bytes(compressed(make_bundle(tmp_path / "x", IMAGES).read_bytes(), 1))
     with pytest.raises(UnsupportedError, match="version 1 can be read, but not written"):
@@ -123,7 +121,6 @@ def test_several_bundles(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_object", [False, True])
 def test_nothing_to_remove(tmp_path: Path, *, is_object: bool) -> None:
-    """A bundle, or an object that embeds one, is copied if nothing is to remove, with its mode."""
     path = make_bundle(tmp_path / "b", KEPT)
     path = embedded(tmp_path / "x.o", path) if is_object else path
     path.chmod(0o751)
@@ -135,7 +132,6 @@ def test_nothing_to_remove(tmp_path: Path, *, is_object: bool) -> None:
 
 
 def test_host_alone(tmp_path: Path) -> None:
-    """With only a host's entry ID to keep, no device image remains."""
     path = make_bundle(tmp_path / "b", IMAGES)
     assert [i.kind for i in list_images(thin(path, HOST))] == ["host"]
 
@@ -159,7 +155,6 @@ def test_no_image(tmp_path: Path, devices: list[str]) -> None:
 
 
 def test_archive(tmp_path: Path) -> None:
-    """An archive is thinned member by member; other members stay unchanged."""
     bundle = make_bundle(tmp_path / "bundle.o", {**IMAGES, HOST: make_elf()}, file_type="o")
     packed = make_bundle(tmp_path / "packed.bc", IMAGES, compression=Compression())
     (tmp_path / "plain.o").write_bytes(make_elf())
@@ -179,7 +174,6 @@ def test_archive(tmp_path: Path) -> None:
 
 
 def test_archives_too_deep(tmp_path: Path) -> None:
-    """Nested archives end in an error that names them, whatever the depth."""
     path = make_bundle(tmp_path / "m", {HOST: b"", "gfx906": b"a"})
     for _ in range(300):
         path = archive(tmp_path / "x.a", path)
@@ -199,7 +193,6 @@ def test_nested_archive(tmp_path: Path) -> None:
 
 @pytest.mark.llvm
 def test_offload_binaries(tmp_path: Path, llvm: Tool) -> None:
-    """Whole offload binaries are removed, in a file and in an object's section."""
     packager = [llvm("llvm-offload-binary"), "-o"]
     for target in TARGETS:
         (tmp_path / target).write_bytes(IMAGES[target])
@@ -233,7 +226,6 @@ def test_offload_binaries(tmp_path: Path, llvm: Tool) -> None:
 
 
 def test_refused(tmp_path: Path) -> None:
-    """Zip files other than wheels, thin archives, and files without containers are rejected."""
     bundle = make_bundle(tmp_path / "b", IMAGES)
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as wheel:
         wheel.write(bundle, "b")
@@ -338,7 +330,6 @@ def test_foreign_bytes_in_the_section(tmp_path: Path) -> None:
 
 
 def test_broken_member(tmp_path: Path) -> None:
-    """A broken bundle in an archive is an error that names both; nothing is written."""
     member = tmp_path / "member"
     member.write_bytes(make_bundle(tmp_path / "b", IMAGES).read_bytes()[:-1])
     with pytest.raises(FormatError, match=r"lib\.a\(member\)"):
@@ -424,7 +415,6 @@ def test_compressed_in_a_program(name: str, build: Path, llvm: Tool, tmp_path: P
 @pytest.mark.llvm
 @pytest.mark.parametrize("stripper", ["llvm-strip", "llvm-objcopy"])
 def test_strip_afterwards(stripper: str, build: Path, llvm: Tool, tmp_path: Path) -> None:
-    """After LLVM's strip and objcopy, a thinned library still works."""
     path = link(build, llvm("clang"), tmp_path / "library", "library-lld")
     before = only(started(path), ["gfx906"])
     out = thin(path, "gfx906")
@@ -438,7 +428,6 @@ def test_strip_afterwards(stripper: str, build: Path, llvm: Tool, tmp_path: Path
 
 @pytest.mark.llvm
 def test_symbols(build: Path, llvm: Tool, tmp_path: Path) -> None:
-    """Symbols keep their addresses, and refer to sections with these addresses."""
     path = link(build, llvm("clang"), tmp_path / "library", "library-lld")
     out = thin(path, "gfx906")
 
@@ -458,7 +447,6 @@ def test_symbols(build: Path, llvm: Tool, tmp_path: Path) -> None:
 @pytest.mark.llvm
 @pytest.mark.parametrize("prefix", ["k", "z"])
 def test_objects(prefix: str, build: Path, llvm: Tool, tmp_path: Path) -> None:
-    """Objects, `ld -r` of them, and archives of them are thinned before a link."""
     objects = [build / f"{prefix}{number}.o" for number in (1, 2, 3)]
     clang = llvm("clang")
     thinned = []
@@ -580,7 +568,6 @@ def test_library_of_many_small_bundles(tmp_path: Path, llvm: Tool) -> None:
 
 @pytest.mark.llvm
 def test_many_bundles(tmp_path: Path, llvm: Tool) -> None:
-    """A program with more bundles than Linux accepts program headers still starts."""
     clang = llvm("clang")
     count = 120
     sources, declarations = [], ""

@@ -220,7 +220,6 @@ def test_conflicting_members(tmp_path: Path, llvm: Tool, capfd) -> None:
 
 
 def test_several_entries_for_one_target(tmp_path: Path) -> None:
-    """A target's archive gets all compatible entries of a member, in the file's order."""
     kinds = ["hip", "hipv4"]
     data = bundle(tmp_path, {f"{k}{GPU[3:]}gfx906": k.encode() for k in kinds})
     hda = archive_of(tmp_path / "hda.a", {"m.o": data})
@@ -230,7 +229,6 @@ def test_several_entries_for_one_target(tmp_path: Path) -> None:
 
 
 def test_missing_target_leaves_no_output(tmp_path: Path) -> None:
-    """A target without code objects is an error, and no target's archive is written."""
     data = bundle(tmp_path, {GPU + "gfx906": b"x"})
     hda = archive_of(tmp_path / "hda.a", {"m.o": data})
     outputs = {BundleEntryID.parse(GPU + t): tmp_path / t for t in ("gfx906", "gfx942")}
@@ -368,7 +366,6 @@ def test_threads_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_only_changed_archives_are_replaced(tmp_path: Path) -> None:
-    """With keep_equal, a target with unchanged images keeps its file, times and inode."""
     outputs = {BundleEntryID.parse(GPU + t): tmp_path / t for t in ("gfx906", "gfx908")}
     before = []
     for image in (b"old", b"new"):

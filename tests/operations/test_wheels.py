@@ -115,7 +115,6 @@ def test_compressed(wheels: Path, llvm: Tool, tmp_path: Path) -> None:
 
 
 def test_kernels(wheels: Path, llvm: Tool, tmp_path: Path) -> None:
-    """Every number of every kernel in both wheels equals llvm-readelf's."""
     compared = 0
     for name in ("pennylane_lightning_amdgpu", "jax_rocm7_plugin"):
         for image, data in iter_image_data(wheel(wheels, name)):
@@ -219,7 +218,6 @@ def test_thinned_libraries_load(
 
 @pytest.mark.parametrize("name", ["pennylane_lightning_amdgpu", "jax_rocm7_plugin"])
 def test_split_and_joined(name: str, wheels: Path, tmp_path: Path) -> None:
-    """Wheels split and joined again have their old images, and correct RECORD files."""
     path = wheel(wheels, name)
     split_file(path, tmp_path / "apart")
     host = tmp_path / "apart" / path.name

@@ -62,7 +62,6 @@ def test_object_of_a_fat_binary(
 
 @pytest.mark.parametrize("name", ["x.bc", "x.o"])
 def test_same_bytes_again(tmp_path: Path, image: Path, name: str) -> None:
-    """The same images give the same bytes, in this process and in a new one."""
     wrap_images([image], tmp_path / name, kind="hip", triple=HOST)
     first = (tmp_path / name).read_bytes()
     wrap_images([image], tmp_path / name, kind="hip", triple=HOST)
@@ -105,7 +104,6 @@ def test_form_by_name_or_argument(tmp_path: Path, image: Path) -> None:
 def test_object_like_llvms(
     tmp_path: Path, image: Path, llvm: Tool, kind: RegisteredKind, by: str
 ) -> None:
-    """The object has the sections of LLVM's bitcode compiled by clang, with equal contents."""
     compiler: Compiler = llvmlite
     if by == "clang":
         compiler = HostCompiler([llvm("clang")], os.environ)
@@ -137,7 +135,6 @@ def relocations(readelf: str, path: Path) -> list[list[str]]:
 
 @pytest.mark.llvm
 def test_every_image_of_a_package(tmp_path: Path, llvm: Tool) -> None:
-    """Each image in a file of several offload binaries is registered; LLVM takes the first."""
     (tmp_path / "images").write_bytes(package(b"first", b"the second"))
     wrap_images([tmp_path / "images"], tmp_path / "x.bc", kind="openmp", triple=HOST)
     text = disassembled(llvm("llvm-dis"), tmp_path / "x.bc")
@@ -156,7 +153,6 @@ def test_every_image_of_a_package(tmp_path: Path, llvm: Tool) -> None:
 
 @pytest.mark.parametrize("name", ["x.bc", "x.o"])
 def test_memory_does_not_grow(tmp_path: Path, name: str) -> None:
-    """An image of 300 MiB needs no more memory than one of a few bytes."""
     peaks = []
     for size in (5, 300 << 20):
         with (tmp_path / "image").open("wb") as file:
@@ -202,7 +198,6 @@ REFUSED = [
 
 @pytest.mark.parametrize(("given", "message"), REFUSED, ids=[message for _, message in REFUSED])
 def test_refused(tmp_path: Path, image: Path, given: dict[str, object], message: str) -> None:
-    """Conflicting arguments are rejected with an alternative; nothing is written."""
     count = given.pop("images", 1)
     named = {name: given.pop(name) for name in ("kind", "triple") if name in given}
     arguments = {"kind": "openmp", "triple": HOST, **named, "options": WrapOptions(**given)}  # type: ignore[arg-type]
@@ -212,14 +207,12 @@ def test_refused(tmp_path: Path, image: Path, given: dict[str, object], message:
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    """The error names a missing image; nothing is written."""
     with pytest.raises(FileError, match=r"'.*none': No such file"):
         wrap_images([tmp_path / "none"], tmp_path / "x", kind="hip")
     assert not (tmp_path / "x").exists()
 
 
 def test_broken_package(tmp_path: Path) -> None:
-    """An offload binary whose image lies outside of it is rejected, by file and offset."""
     data = bytearray(package(b"image"))
     data[56:64] = (1 << 40).to_bytes(8, "little")
     (tmp_path / "image").write_bytes(data)
@@ -248,7 +241,6 @@ def test_too_large_for_bitcode(tmp_path: Path) -> None:
 
 
 def test_output_over_an_image(tmp_path: Path, image: Path) -> None:
-    """The output may replace an image: the module holds the old bytes."""
     before = image.read_bytes()
     wrap_images([image], image, kind="hip", triple=HOST, options=WrapOptions(as_object=True))
     assert sections(image.read_bytes())[".hip_fatbin"] == before
@@ -265,7 +257,6 @@ def test_without_llvmlite(tmp_path: Path, image: Path, monkeypatch: pytest.Monke
 def test_largest_image_in_bitcode(
     tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bitcode accepts an image of the largest size; one byte more is rejected."""
     size = image.stat().st_size
     monkeypatch.setattr(wrap, "MAX_IMAGE_SIZE", size)
     wrap_images([image], tmp_path / "x.bc", kind="hip", triple=HOST)

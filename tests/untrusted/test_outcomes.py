@@ -45,7 +45,6 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("args", ["list b", "--help", "match b gfx906", "bundler --version"])
 @pytest.mark.parametrize("stream", [">&-", ">/dev/full"])
 def test_standard_output_that_cannot_be_written(folder: Path, args: str, stream: str) -> None:
-    """If a result cannot be written, the command prints one line and returns 1."""
     done = shell(f"$T {args} {stream}", folder)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
@@ -119,7 +118,6 @@ def test_a_line_break_in_a_triple(folder: Path, capsys: Capture) -> None:
 
 
 def test_there_is_one_printer() -> None:
-    """In the command line, only one module writes to streams."""
     for path in (ROOT / "offload_tool" / "cli").rglob("*.py"):
         text = path.read_text()
         if path.name != "lines.py":
@@ -131,7 +129,6 @@ def test_there_is_one_printer() -> None:
 
 
 def test_one_output_twice(folder: Path, capsys: Capture) -> None:
-    """Two outputs that are the same file are rejected, whatever their names."""
     (folder / "link").symlink_to("out")
     hip = [HOST.decode(), GFX906.decode()]
     args = ["bundler", "-type=bc", "-unbundle", f"-targets={','.join(hip)}"]

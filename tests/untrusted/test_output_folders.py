@@ -65,7 +65,6 @@ def test_join_of_a_folder_over_a_link(
 def test_a_link_in_the_output_folder(
     operation: str, library: Path, elsewhere: Path, tmp_path: Path
 ) -> None:
-    """An existing link in the output folder is replaced or rejected, but not followed."""
     split_file(library, tmp_path / "whole")
     out = tmp_path / "out"
     out.mkdir()
@@ -106,7 +105,6 @@ def test_a_link_takes_the_place_of_a_folder_in_between(
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a//b", "a/../b", "../a", "a/", "/a"])
 def test_names_that_lead_out(name: str, tmp_path: Path) -> None:
-    """A name must be that of a file below the folder; others are rejected."""
     with pytest.raises(FileError, match="is no name of a file below"), new_folder(tmp_path) as made:
         made.write(name, None)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []

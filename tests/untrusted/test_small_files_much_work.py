@@ -25,7 +25,6 @@ print(os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, used.ru_
 
 @pytest.mark.parametrize("name", CASES)
 def test_small_files_much_work(name: str, tmp_path: Path) -> None:
-    """A command ends within the default limits."""
     case = CASES[name]
     assert case.write(tmp_path) < 16 << 20
     done = subprocess.run(

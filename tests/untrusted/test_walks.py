@@ -90,7 +90,6 @@ def test_a_broken_member_is_not_extracted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["fifo", "/dev/zero", "socket", "."])
 def test_a_thin_archive_of_what_is_no_file(tmp_path: Path, capsys: Capture, name: str) -> None:
-    """A member that is a FIFO, device, socket or folder is rejected by name, without blocking."""
     os.mkfifo(tmp_path / "fifo")
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(tmp_path / "socket"))
@@ -123,7 +122,6 @@ def test_an_input_that_is_no_file(
     what: str,
     args: tuple[str, ...],
 ) -> None:
-    """A FIFO or device named by the user is rejected by its type, without blocking."""
     monkeypatch.chdir(tmp_path)
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "b").write_bytes(BUNDLE)
@@ -219,7 +217,6 @@ def test_depth(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_members(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of members is limited, over all files of a run."""
     for name in "ab":
         (tmp_path / name).write_bytes(archive({b"%d" % n: b"x" for n in range(10)}))
     monkeypatch.setenv("OFFLOAD_MAX_MEMBERS", "15")

@@ -88,7 +88,6 @@ def test_what_is_in_it() -> None:
 
 
 def test_an_empty_stream() -> None:
-    """A file that is nothing but the magic has no blocks."""
     assert read(b"BC\xc0\xde") == []
 
 

@@ -85,7 +85,6 @@ def test_what_is_no_string() -> None:
 
 
 def test_wrapped() -> None:
-    """Bitcode behind a wrapper header, with padding behind it, is read as any other."""
     data = assemble(embedding(b"\xff\0content"))
     wrapped = struct.pack("<5I", 0x0B17C0DE, 0, 20, len(data), 7) + data + bytes(12)
     assert objects(wrapped) == [b"\xff\0content"]

@@ -40,7 +40,6 @@ def row(offset: int, size: int, name: bytes, length: int | None = None) -> bytes
 
 
 def test_layout_field_by_field() -> None:
-    """A bundle is the magic, the count, the rows, and the code objects."""
     first = 24 + 8 + 24 + len(HOST) + 24 + len(GFX906)
     expected = (
         b"__CLANG_OFFLOAD_BUNDLE__"
@@ -71,7 +70,6 @@ def test_alignment_of_empty_code_objects() -> None:
     alignment=st.integers(1, 5000),
 )
 def test_round_trip(images: dict[str, bytes], alignment: int) -> None:
-    """What is bundled is read back: IDs, order, content, and the bundle's end."""
     data = memoryview(bundle_of(images, alignment))
     bundle = read_bundle(data)
     read = {entry.id: bytes(bundle.image(data, entry)) for entry in bundle.entries}
@@ -95,7 +93,6 @@ CORRUPT = {
 
 @pytest.mark.parametrize(("data", "message"), CORRUPT.values(), ids=CORRUPT.keys())
 def test_corrupt_bundles(data: bytes, message: str) -> None:
-    """A table that contradicts the file is refused with file, offset and field."""
     with pytest.raises(FormatError, match=message) as caught:
         read_bundle(memoryview(data), path="broken.hipfb")
     assert str(caught.value).startswith("'broken.hipfb', offset 0x")

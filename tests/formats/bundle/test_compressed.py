@@ -87,7 +87,6 @@ CORRUPT = {
 
 @pytest.mark.parametrize(("data", "message"), CORRUPT.values(), ids=CORRUPT.keys())
 def test_corrupt_headers(data: bytes, message: str) -> None:
-    """A header that contradicts the file is refused with file, offset and field."""
     unknown = "version:" in message or "method:" in message
     with pytest.raises(UnsupportedError if unknown else FormatError, match=message) as caught:
         read_compressed_header(memoryview(data), path="broken.hipfb")
@@ -103,7 +102,6 @@ def test_corrupt_headers(data: bytes, message: str) -> None:
 def test_round_trip(
     tmp_path_factory, parts: list[bytes], version: int, method: str, level: int | None
 ) -> None:
-    """What is compressed is read back, whatever the parts, version, method and level."""
     path = tmp_path_factory.getbasetemp() / "round-trip"
     report = pack(path, parts, version=version, method=method, level=level)
     data = memoryview(path.read_bytes())
@@ -168,7 +166,6 @@ def test_no_empty_last_job(size: int, level: int) -> None:
 
 
 def test_bytes_do_not_depend_on_the_parts() -> None:
-    """How the bundle is cut into parts does not change the compressed bytes."""
     data = code(20 * MIB)
     cut = [data[:1], data[1 : 9 * MIB], b"", data[9 * MIB :]]
     assert b"".join(compress(split(cut), len(data))) == frame(data)
@@ -203,7 +200,6 @@ def test_compressed_size_that_version_2_cannot_record(tmp_path: Path, monkeypatc
 def test_unusable_options(
     tmp_path: Path, parts: list[bytes], options: dict[str, object], message: str
 ) -> None:
-    """A level or a version that cannot be is refused, and nothing is written."""
     with pytest.raises(UsageError, match=message):
         pack(tmp_path / "out", parts, **options)
     assert not (tmp_path / "out").exists()
@@ -262,7 +258,6 @@ LEVELS = [-200_000, -5, -1, 0, 1, 3, 6, 9, 12, 19, 22, 100]
 @pytest.mark.llvm
 @pytest.mark.parametrize("level", LEVELS)
 def test_llvm_and_we_read_each_other(bundler: Bundler, tmp_path: Path, level: int) -> None:
-    """At every level, LLVM unbundles what we compress, and we read what LLVM compresses."""
     arguments = images(tmp_path)
     bundler(*arguments, "-output=plain")
     plain = (tmp_path / "plain").read_bytes()

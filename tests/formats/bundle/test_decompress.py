@@ -104,7 +104,6 @@ def test_several_frames_in_one_payload() -> None:
 
 @pytest.mark.parametrize(("version", "method"), EVERY)
 def test_wrong_hash(version: int, method: int) -> None:
-    """Data whose hash is not the recorded one is an error that names both hashes."""
     found = int.from_bytes(md5_half(TEXT), "little")
     data = compressed(TEXT, version, method, digest=bytes(7) + b"\x12")
     message = f"header 0x1200000000000000, hash of the data {found:#018x}; the file is damaged"
@@ -209,7 +208,6 @@ FORMAT_MESSAGES = {
 
 @pytest.mark.parametrize(("data", "message"), FORMAT_MESSAGES.values(), ids=FORMAT_MESSAGES.keys())
 def test_lies_and_damage(data: bytes, message: str) -> None:
-    """A payload that contradicts the header or itself is refused with file and offset."""
     error = UnsupportedError if message.startswith("window") else FormatError
     with pytest.raises(error, match=message) as caught:
         unpack(data)
@@ -226,7 +224,6 @@ def test_lies_and_damage(data: bytes, message: str) -> None:
     )
 )
 def test_any_damage_is_noticed(data: tuple[bytes, int, int]) -> None:
-    """Whichever byte of a compressed bundle changes: the same data, or a format error."""
     good, at, bits = data
     bad = bytearray(good)
     bad[at % len(bad)] ^= bits
@@ -365,7 +362,6 @@ def test_hash_of_places_used_again(method: int, monkeypatch) -> None:
 
 
 def test_folder_without_room(monkeypatch) -> None:
-    """A bundle that does not fit on the disk is refused before it is decompressed."""
     data = compressed(bytes(130 * BLOCK), payload=repeated(b"\0", 130))
     monkeypatch.setattr("os.statvfs", lambda _: SimpleNamespace(f_bavail=9, f_frsize=1))
     with pytest.raises(FileError, match="needs 17039360 bytes, only 9 are free"):
@@ -373,7 +369,6 @@ def test_folder_without_room(monkeypatch) -> None:
 
 
 def test_folder_that_does_not_exist(tmp_path: Path, monkeypatch) -> None:
-    """A folder for the bundle that cannot be used is named in the error."""
     data = compressed(bytes(130 * BLOCK), payload=repeated(b"\0", 130))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
     with pytest.raises(FileError, match="missing"):
@@ -381,7 +376,6 @@ def test_folder_that_does_not_exist(tmp_path: Path, monkeypatch) -> None:
 
 
 def test_decompress_into_a_file(tmp_path: Path) -> None:
-    """A bundle can go straight into an output; a damaged one leaves no output."""
     good, bad = compressed(TEXT), compressed(TEXT, digest=bytes(8))
     for name, data in (("good", memoryview(good)), ("bad", memoryview(bad))):
         try:

@@ -152,7 +152,6 @@ def test_merged_objects(llvm: Tool, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_round_trip(name: str, tmp_path: Path) -> None:
-    """What is bundled is read back in order, and the host without it is bundled again."""
     host = make_elf(name)
     contents = {GFX90A: b"device", HOST: HOST_MARKER, GFX906: b"", "hip-\udcff": b"\1"}
     items = [(key, len(content)) for key, content in contents.items()]
@@ -184,7 +183,6 @@ def test_bundle_without_sections() -> None:
 
 
 def test_ids_that_occur_twice() -> None:
-    """Equal IDs in one file cannot be told apart and are refused."""
     twice = [ObjectEntry(HOST, 8, 1, 1), ObjectEntry(GFX906, 9, 1), ObjectEntry(GFX906, 10, 1)]
     with pytest.raises(FormatError, match=f"2 sections have the bundle entry ID '{GFX906}'"):
         check_not_merged(twice)
@@ -211,7 +209,6 @@ def test_ids_that_occur_twice() -> None:
     ids=["empty", "twice", "present", "mach-o", "coff", "wasm", "xcoff", "goff", "text"],
 )
 def test_impossible_bundles(host: bytes, items: list[tuple[str, int]], message: str) -> None:
-    """What cannot be bundled is refused before anything is written, and says what to do."""
     with pytest.raises(UsageError, match=message):
         plan_object_bundle(memoryview(host), items, path="h.o")
 

@@ -48,7 +48,6 @@ def test_layout() -> None:
 
 
 def test_offsets() -> None:
-    """An entry says where its content is, in bytes from the beginning of the file."""
     data = b"before" + entry(HOST, b"h\n") + entry(GFX906, b"")
     assert read_text_bundle(memoryview(data), "//") == (
         BundleEntry(HOST, data.index(b"h\n\n"), 2),
@@ -68,7 +67,6 @@ def test_offsets() -> None:
     between=st.binary(max_size=9),
 )
 def test_round_trip(items: list[tuple[str, bytes]], comment: str, between: bytes) -> None:
-    """What is written is read back, whatever bytes it holds and whatever stands between."""
     data = memoryview(between.join([b"", *(entry(*item, comment) for item in items), b""]))
     read = read_text_bundle(data, comment)
     assert [(item.id, bytes(data[item.offset : item.offset + item.size])) for item in read] == items
@@ -105,7 +103,6 @@ def test_any_text_gives_entries_or_a_format_error(data: bytes, wanted: str | Non
 )
 @pytest.mark.parametrize("wanted", [None, HOST])
 def test_entries_without_end(tail: str, message: str, wanted: str | None) -> None:
-    """An entry without an end is refused with its ID and offset, listing or unbundling."""
     data = memoryview(entry(GFX906, b"g") + tail.encode())
     accept = None if wanted is None else (lambda name: name == wanted)
     with pytest.raises(FormatError, match=message) as caught:
@@ -173,7 +170,6 @@ def test_same_bytes_as_llvm(
     bundler: Callable[..., bytes | None],
     tmp_path: Path,
 ) -> None:
-    """For each file type, LLVM writes the same bundle and unbundles the same contents."""
     names = (HOST, GFX906)
     for name, content in zip(names, items, strict=True):
         (tmp_path / name).write_bytes(content)

@@ -67,7 +67,6 @@ LARGE = b"\xff\xff\xff\x7f"
     ],
 )
 def test_broken(at: int, value: bytes, message: str) -> None:
-    """A number that contradicts the data is named with its place."""
     data = bytearray(cuda_fatbin())
     data[at : at + len(value)] = value
     error = UnsupportedError if message.startswith("version") else FormatError
@@ -147,7 +146,6 @@ def test_processors(flags: int, names: tuple[str, ...]) -> None:
     ],
 )
 def test_broken_payload(offset: int, value: int, message: str) -> None:
-    """A payload that contradicts its header is refused, before there is room for it."""
     with pytest.raises((FormatError, UnsupportedError), match=message):
         unpack(patched(offset, value, 4 if offset in (16, 36) else 8))
 
@@ -198,13 +196,11 @@ def test_ptx_version() -> None:
 
 @pytest.mark.parametrize("processor", ["gfx906", "sm_90x"])
 def test_refused_processors(processor: str) -> None:
-    """A processor that cannot be is named."""
     with pytest.raises(UsageError, match=f"'{processor}' cannot be in a CUDA fat binary; expected"):
         plan_cuda_fatbin([NewCudaEntry(processor, b".version 8.0\n")])
 
 
 def test_foreign_elf() -> None:
-    """An ELF file for another machine is no cubin."""
     header = struct.pack(
         "<4s5B7x2HIQQQI6H", b"\x7fELF", 2, 1, 1, 0, 8, 2, 62, 1, *[0] * 4, 64, *[0] * 5
     )

@@ -86,7 +86,6 @@ def test_random_as_nvfatbin(seed: int, nvidia: Tool, cubins: list[Image]) -> Non
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_cubins_of_12_are_read(seed: int, nvidia: Tool, cubins: list[Image]) -> None:
-    """CUDA 12's ways to compress are read as well."""
     rng = random.Random(seed)
     images, options = rng.sample(cubins, 5), random_options(rng)
     check(NvFatbin(nvidia("libnvfatbin.so.12")).write(options, images), images, options)
@@ -112,7 +111,6 @@ def test_random_as_fatbinary(seed: int, nvidia: Tool, cubins: list[Image], tmp_p
 
 
 def test_wrong_processor(nvidia: Tool, cubins: list[Image]) -> None:
-    """A cubin for another processor is refused, by the library and by us."""
     wrong = cubins[0]._replace(processor="sm_80")
     with pytest.raises(Exception, match="elf arch does not match"):
         NvFatbin(nvidia("libnvfatbin.so.13")).write([], [wrong])
@@ -131,7 +129,6 @@ def test_bitcode(nvidia: Tool) -> None:
 def test_cuobjdump_reads_it(
     level: int | None, nvidia: Tool, cubins: list[Image], tmp_path: Path
 ) -> None:
-    """NVIDIA's reader sees every image with its processor, and extracts what was put in."""
     images = [*cubins[:9], Image("ptx", "sm_90a", ptx("sm_90a"), "n.cu")]
     (tmp_path / "f.fatbin").write_bytes(written(images, level))
     output = subprocess.run(

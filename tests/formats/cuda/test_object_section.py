@@ -43,7 +43,6 @@ def test_no_place() -> None:
 
 @pytest.mark.parametrize("content", [b"", PLACEHOLDER[:-1], PLACEHOLDER + b"\0", b"a fat binary"])
 def test_something_else(content: bytes) -> None:
-    """A section that holds anything but the placeholder is refused, and shown."""
     data = memoryview(make_elf("64le", {b".nv_fatbin": content}))
     with pytest.raises(CodeObjectError, match=r"'x.o': expected the placeholder") as caught:
         find_placeholder(data, path="x.o")
@@ -52,7 +51,6 @@ def test_something_else(content: bytes) -> None:
 
 @pytest.mark.parametrize("name", sorted({*CLASSES} - {"64le"}))
 def test_other_classes(name: str) -> None:
-    """An object of a class that no CUDA host has is refused."""
     data = memoryview(make_elf(name, {b".nv_fatbin": PLACEHOLDER}))
     with pytest.raises(UnsupportedError, match="expected a 64-bit little-endian ELF object"):
         find_placeholder(data, path="x.o")

@@ -65,14 +65,12 @@ def test_time_grows_with_the_size(unit: bytes) -> None:
 
 
 def test_too_many_directives() -> None:
-    """More directives than a file of that size may have members are refused."""
     text = memoryview(b".entry a .maxntid 1 " * 50_000)
     with pytest.raises(LimitError, match="expected one member for each 100 bytes"):
         read_ptx_kernels(text)
 
 
 def test_many_kernels() -> None:
-    """A module of 20,000 kernels, each with parameters and a size, is read."""
     text = "".join(f".entry k{i}(.param .u64 p) .maxntid 64 {{ ret; }}\n" for i in range(20_000))
     assert len(read_ptx_kernels(memoryview(text.encode()))) == 20_000
 

@@ -100,5 +100,4 @@ def test_kernel_of_another_source(tmp_path: Path, nvidia: Callable[[str], Path])
 
 @pytest.mark.parametrize("module", [b"", b".version 8.0\n", b".extern .global .u32 x;\n{\n"])
 def test_unchanged(module: bytes) -> None:
-    """Other modules stay as they are."""
     assert settled(module) == module

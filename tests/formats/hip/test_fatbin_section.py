@@ -35,7 +35,6 @@ def test_cuid_hash() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 7, 4096, 10001])
 def test_content_is_in_the_section(size: int) -> None:
-    """The section holds the bundle's bytes exactly, on a page boundary."""
     content = bytes(index % 251 for index in range(size))
     data = memoryview(embed(content))
     tables = read_elf_tables(data)
@@ -54,7 +53,6 @@ def test_other_hosts() -> None:
 
 @pytest.mark.llvm
 def test_linkers_accept_it(tmp_path: Path, llvm: Tool) -> None:
-    """Lld links a host object that clang compiled with the object that we wrote."""
     source = tmp_path / "k.hip"
     source.write_text("__attribute__((device)) int variable;\n")
     host, fat, linked = (tmp_path / name for name in ("host.o", "fat.o", "all.o"))

@@ -106,7 +106,6 @@ BROKEN = {
 @pytest.mark.parametrize("description", BROKEN.values(), ids=BROKEN)
 @pytest.mark.parametrize("slow", [False, True], ids=["C", "Python"])
 def test_broken(description: bytes, slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Metadata that is none is an error that names the file and the note, and nothing is read."""
     if slow:
         monkeypatch.setattr(msgpack, "Unpacker", msgpack.fallback.Unpacker)
     with pytest.raises(FormatError, match=r"^'x.co', NT_AMDGPU_METADATA: expected AMDGPU's"):

@@ -84,14 +84,12 @@ BROKEN = {
 
 @pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
 def test_broken(content: bytes) -> None:
-    """Attributes that are none are an error that names the file and the section."""
     with pytest.raises(FormatError, match=r"^'x', offset 0x[0-9a-f]+, .* of section \d+: "):
         read_cubin_kernels(memoryview(_info(content)), path="x")
     assert read_cubin_kernels(memoryview(_info(b"\1\x2f\0\0\2\x99\0\0")))[0].vgprs is None
 
 
 def test_no_symbols() -> None:
-    """A cubin without a symbol table names no kernel, which is said."""
     out = bytearray(SEED)
     tables = read_elf_tables(memoryview(SEED))
     at = tables.header_offset(tables.names.index(b".symtab")) + 4

@@ -52,7 +52,6 @@ def _source() -> str:
     [*((name, ()) for name in TARGETS), *((name, ("-mwavefrontsize64",)) for name in WAVES_OF_64)],
 )
 def test_as_clang(target: str, flags: tuple[str, ...], llvm: Tool, tmp_path: Path) -> None:
-    """Kernels that need few or many registers, and little or much LDS, have clang's occupancy."""
     code = compiled(llvm("clang"), tmp_path, target, "-S", "-O1", *flags, source=_source())
     text = code.read_text()
     theirs = {name: int(waves) for name, waves in _PRINTED.findall(text)}

@@ -123,7 +123,6 @@ def test_bytes_of_amds_writer(tmp_path: Path, scheme: str, expected: bytes) -> N
 
 @pytest.mark.parametrize("data", [PLAIN, PACKED])
 def test_both_schemes_are_read(data: bytes) -> None:
-    """Group, targets and the bytes of each code object are read, whatever the scheme."""
     found = read_kpack(memoryview(data))
     assert (found.group, found.target_ids) == ("demo", ("gfx942",))
     assert read(data) == {("lib/a.so#0", "gfx942"): A, ("lib/a.so#1", "gfx942"): B}
@@ -131,7 +130,6 @@ def test_both_schemes_are_read(data: bytes) -> None:
 
 @pytest.mark.parametrize("scheme", [NONE, ZSTD])
 def test_equal_code_objects_are_stored_once(tmp_path: Path, scheme: str) -> None:
-    """Equal code objects share a place, and every key gives its bytes."""
     images = [("a#0", "gfx90a", A), ("b#0", "gfx90a", B), ("c#0", "gfx90a", A)]
     data = written(tmp_path, images, scheme=scheme)
     found = read_kpack(memoryview(data))
@@ -144,7 +142,6 @@ def test_equal_code_objects_are_stored_once(tmp_path: Path, scheme: str) -> None
 
 
 def test_many_images(tmp_path: Path) -> None:
-    """Tables, maps and numbers of any length read back as they were written."""
     images = [(f"k{n}#0", f"gfx{n % 7}", bytes([n % 251]) * n * 37) for n in range(700)]
     for scheme in (NONE, ZSTD):
         data = written(tmp_path, images, scheme=scheme)
@@ -232,7 +229,6 @@ def test_unusual_archives_are_read(name: str) -> None:
 
 
 def test_unknown_keys_are_told() -> None:
-    """Keys of the table that are not known are told to who would write the archive anew."""
     found = read_kpack(memoryview(archive(A + B, table(A + B, build_id="abc"))))
     assert found.unknown == ("build_id",)
 
@@ -358,14 +354,12 @@ def test_broken_archives_are_refused(name: str) -> None:
     ],
 )
 def test_other_archives_are_refused(data: bytes, message: str) -> None:
-    """An archive of another version or scheme is refused as one that is not known."""
     with pytest.raises(UnsupportedError, match=message):
         read(data)
 
 
 @pytest.mark.parametrize("data", [PLAIN, PACKED])
 def test_every_cut_and_change(data: bytes) -> None:
-    """An archive cut anywhere, or with any byte changed, is read or refused."""
     for end in range(len(data)):
         with pytest.raises((FormatError, UnsupportedError)):
             read(data[:end])
@@ -379,6 +373,5 @@ def test_every_cut_and_change(data: bytes) -> None:
 
 
 def test_names() -> None:
-    """An archive is named after group and target ID, and a key after name and index."""
     assert archive_name("demo", "gfx90a:xnack+") == "demo_gfx90a:xnack+.kpack"
     assert (kernel_key("lib/a.so"), kernel_key("lib/a.so", 2)) == ("lib/a.so#0", "lib/a.so#2")

@@ -72,7 +72,6 @@ def wrappers_in(content: bytes) -> list[HipWrapper]:
 
 
 def test_wrappers() -> None:
-    """Wrappers of both sorts are read, one behind the other."""
     data = struct.pack("<IIQQ", 0x48495046, 1, 64, 0) + struct.pack("<IIQQ", 0x4B504948, 1, 0, 3)
     first, second = wrappers_in(data)
     assert (first.magic, first.number, second.magic, second.number) == (EMBEDDED, 0, KPACKED, 3)

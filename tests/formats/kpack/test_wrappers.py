@@ -24,7 +24,6 @@ def found(data: bytes) -> list[MarkedWrapper]:
 
 @pytest.mark.parametrize("relocated", [False, True])
 def test_linked_file(relocated: bool) -> None:
-    """Each wrapper of a program or library has its own marker and index."""
     data = marked_program((ONE, 0), (TWO, 3), relocated=relocated)
     assert found(data) == [
         MarkedWrapper(0, "lib/a.so#0", ONE),

@@ -66,7 +66,6 @@ def header(name: bytes, size: int | bytes, **fields: bytes) -> bytes:
 
 
 def test_layout_byte_by_byte() -> None:
-    """Index, long names, members: each field where the format has it."""
     layout = plan_archive([NewMember("a.o", 3, b"f\0g\0"), NewMember(LONG, 2, b"h\0")])
     first = 8 + 60 + 4 * 4 + 6 + 60 + 102
     second = first + 60 + 4
@@ -85,7 +84,6 @@ def test_layout_byte_by_byte() -> None:
 
 
 def test_no_members() -> None:
-    """An archive without members is the magic alone, and is read as such."""
     layout = plan_archive([])
     assert (list(layout.headers()), layout.size) == ([b"!<arch>\n"], 8)
     assert read(b"!<arch>\n") == []
@@ -103,12 +101,10 @@ def test_no_members() -> None:
     )
 )
 def test_round_trip(contents: Contents) -> None:
-    """What is written is read back: names, order, contents."""
     assert read(archive_of(contents)) == contents
 
 
 def test_names_that_are_no_text() -> None:
-    """A name's bytes survive reading and writing whatever they are."""
     names = [b"\xff\xfe.o".decode("utf-8", "surrogateescape"), "ä" * 8]
     assert [name for name, _ in read(archive_of([(name, b"") for name in names]))] == names
 
@@ -125,7 +121,6 @@ def test_names_that_are_no_text() -> None:
     ids=["empty", "line-end", "nul", "too-large", "negative"],
 )
 def test_members_that_cannot_be_written(member: NewMember, message: str) -> None:
-    """What the format cannot hold is refused before anything is written."""
     with pytest.raises(UsageError, match=message):
         plan_archive([member])
 
@@ -252,7 +247,6 @@ def lay_out(contents: Contents, folder: Path) -> list[Path]:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("wide", [False, True], ids=["32", "64"])
 def test_same_bytes_as_llvm_ar(contents: Contents, wide: bool, llvm: Tool, tmp_path: Path) -> None:
-    """llvm-ar writes the same archive, byte by byte, in both widths of the index."""
     expected = tmp_path / "expected.a"
     limit = 200 if wide else 1 << 32
     run_tool(
@@ -315,7 +309,6 @@ def gnu_ar() -> str:
 @pytest.mark.llvm
 @pytest.mark.parametrize("shape", ["all", "equal-names", "100-bytes", "odd-long-names"])
 def test_gnu_ar_reads_ours(contents: Contents, gnu_ar: str, tmp_path: Path) -> None:
-    """GNU ar lists the members of what we write, and extracts their contents."""
     made = tmp_path / "made.a"
     made.write_bytes(archive_of(contents))
     assert run_tool(gnu_ar, "t", made).splitlines() == [name for name, _ in contents]
@@ -325,7 +318,6 @@ def test_gnu_ar_reads_ours(contents: Contents, gnu_ar: str, tmp_path: Path) -> N
 
 @pytest.mark.llvm
 def test_gnu_nm_reads_our_index(objects: dict[str, bytes], gnu_ar: str, tmp_path: Path) -> None:
-    """GNU nm finds each symbol of the index in its member, in both widths."""
     for wide_offset in (1 << 32, 100):
         made = tmp_path / "made.a"
         contents = [("text", b"odd"), ("first.o", objects["elf"]), (LONG, objects["elf"])]
@@ -344,7 +336,6 @@ def test_gnu_nm_reads_our_index(objects: dict[str, bytes], gnu_ar: str, tmp_path
 def test_linkers_use_our_index(
     linker: str, kind: str, objects: dict[str, bytes], llvm: Tool, tmp_path: Path
 ) -> None:
-    """A linker takes the member that the index names for an undefined symbol."""
     found = program("ld") if linker == "ld" else llvm(linker)
     (tmp_path / "main.c").write_text(
         "int f(void); int und(void) {return 0;} void _start(void) {f();}", encoding="utf-8"
@@ -368,7 +359,6 @@ FORMATS = ["gnu", "bsd", "darwin", "coff"]
 def test_dialects_of_llvm_ar(
     contents: Contents, format_name: str, llvm: Tool, tmp_path: Path
 ) -> None:
-    """Archives in every format of llvm-ar are read: names and contents, no index."""
     made = tmp_path / "made.a"
     paths = lay_out(contents, tmp_path)
     run_tool(llvm("llvm-ar"), "qcsD", f"--format={format_name}", made, *paths)
@@ -459,7 +449,6 @@ def import_library(llvm: Tool, tmp_path: Path) -> bytes:
 
 @pytest.mark.llvm
 def test_import_library(import_library: bytes) -> None:
-    """A COFF import library is refused, and the message names the DLL and what to do."""
     with pytest.raises(UnsupportedError, match=r"import library of 'some.dll'.*give the static"):
         read(import_library)
 
@@ -534,7 +523,6 @@ CORRUPT = {
 
 @pytest.mark.parametrize(("data", "offset", "message"), CORRUPT.values(), ids=CORRUPT.keys())
 def test_corrupt_archives(data: bytes, offset: int, message: str) -> None:
-    """A header that contradicts the format is refused with file, offset and member."""
     error = UnsupportedError if message.startswith("put that") else FormatError
     with pytest.raises(error, match=message) as caught:
         list(ArchiveReader(memoryview(data), path="broken.a"))
@@ -543,7 +531,6 @@ def test_corrupt_archives(data: bytes, offset: int, message: str) -> None:
 
 
 def test_members_before_a_corrupt_one() -> None:
-    """What stands before a broken header is given; the error comes when it is reached."""
     members = iter(ArchiveReader(memoryview(b"!<arch>\n" + A + b"junk")))
     assert next(members).name == "a"
     with pytest.raises(FormatError, match="header of member 2"):
@@ -577,7 +564,6 @@ READABLE = {
 
 @pytest.mark.parametrize(("data", "expected"), READABLE.values(), ids=READABLE.keys())
 def test_unusual_archives(data: bytes, expected: Contents) -> None:
-    """What known archivers write is read, even where it is not what we would write."""
     assert read(data) == expected
 
 
@@ -585,7 +571,6 @@ SMALL: Contents = [("a.o", b"aa"), (LONG, b"odd"), ("b.o", b""), ("c.o", b"\n")]
 
 
 def test_truncated_anywhere() -> None:
-    """Cut at any byte, an archive gives its first members, then an error or its end."""
     data = archive_of(SMALL)
     for cut in range(len(data)):
         members: Contents = []

@@ -136,7 +136,6 @@ def test_symbols_as_llvm_finds_them(
     compile_source: Compile,
     index: Index,
 ) -> None:
-    """Objects of all formats have the symbols, in the order, that llvm-ar gives them."""
     path = compile_source(source, flags)
     assert symbols(path) == index(path)
     assert (symbols(path) == b"") == (source == "")
@@ -163,7 +162,6 @@ def test_code_object(llvm: Tool, compile_source: Compile, index: Index) -> None:
 
 @pytest.mark.llvm
 def test_wrapped_bitcode(compile_source: Compile, index: Index) -> None:
-    """Bitcode in its wrapper has the same symbols, whatever follows it."""
     path = compile_source(DEVICE, [*AMDGPU, "-c", "-emit-llvm"])
     plain = path.read_bytes()
     expected = symbols(path)
@@ -173,7 +171,6 @@ def test_wrapped_bitcode(compile_source: Compile, index: Index) -> None:
 
 @pytest.mark.llvm
 def test_bitcode_of_an_older_llvm(compile_source: Compile, index: Index, tmp_path: Path) -> None:
-    """The table that clang 19 writes is read as well."""
     (tmp_path / "old.c").write_text(SOURCE, encoding="utf-8")
     old = tmp_path / "old.bc"
     clang = program("clang-19")
@@ -202,7 +199,6 @@ def test_bitcode_without_symbol_table(untabled: Path) -> None:
 
 @pytest.mark.llvm
 def test_broken_bitcode(compile_source: Compile) -> None:
-    """Any damage gives symbols or a warning, never anything else."""
     original = compile_source(SOURCE + ASM, [*X86, "-c", "-emit-llvm"]).read_bytes()
     source = random.Random(1)
     outcomes = set()
@@ -252,7 +248,6 @@ def test_module_by_hand() -> None:
 
 
 def test_padding_behind_bitcode() -> None:
-    """Zeros may follow the last block."""
     assert member_symbols(memoryview(module() + bytes(16))) == b"s\0"
 
 
@@ -314,14 +309,12 @@ BROKEN_ELF = {
 
 @pytest.mark.parametrize(("changes", "field"), BROKEN_ELF.values(), ids=BROKEN_ELF.keys())
 def test_broken_elf(changes: tuple[tuple[str, int, int], ...], field: str) -> None:
-    """A symbol table that contradicts the file is refused with file, offset and field."""
     with pytest.raises(FormatError, match=field) as caught:
         member_symbols(memoryview(elf(changes)), path="lib.a", offset=0x10000)
     assert str(caught.value).startswith("'lib.a', offset 0x10")
 
 
 def test_names_that_overlap_cannot_exhaust_memory() -> None:
-    """Many symbols with one long name are refused when they exceed the file by far."""
     count, size = 1000, 20000
     rows = struct.pack("<IBBHQQ", 0, 0x10, 0, 1, 0, 0) * count
     end = 64 + len(rows) + size
@@ -413,7 +406,6 @@ UNREADABLE = {
 
 @pytest.mark.parametrize(("data", "message"), UNREADABLE.values(), ids=UNREADABLE.keys())
 def test_unreadable_objects(data: bytes, message: str) -> None:
-    """Bitcode and COFF that contradict themselves are no objects; the warning says why."""
     warnings: list[str] = []
     assert member_symbols(memoryview(data), warn=warnings.append) is None
     assert member_symbols(memoryview(data)) is None
@@ -434,7 +426,6 @@ OTHERS = {
 @pytest.mark.llvm
 @pytest.mark.parametrize(("data", "expected"), OTHERS.values(), ids=OTHERS.keys())
 def test_other_content(data: bytes, expected: bytes | None, index: Index, tmp_path: Path) -> None:
-    """What is not an object has no symbols, no warning, and no index of LLVM's."""
     assert member_symbols(memoryview(data), warn=pytest.fail) == expected
     (tmp_path / "other").write_bytes(data)
     assert index(tmp_path / "other") == expected

@@ -12,7 +12,6 @@ from tests.formats.object_files import PREFIX, make_coff
 
 
 def test_overlapping_names_do_not_fill_memory() -> None:
-    """Many names that are tails of one long string are refused before they are all read."""
     rows = [struct.pack("<8s32x", b"/%d" % (4 + index)) for index in range(1000)]
     end = 20 + 40 * len(rows)
     header = struct.pack("<HHIIIHH", 0x8664, len(rows), 0, end, 0, 0, 0)
@@ -41,7 +40,6 @@ CORRUPT = {
 
 @pytest.mark.parametrize(("data", "message"), CORRUPT.values(), ids=CORRUPT.keys())
 def test_corrupt_objects(data: bytes, message: str) -> None:
-    """Tables that contradict the file are refused with file, offset and field."""
     with pytest.raises(FormatError, match=message) as caught:
         read_coff_sections(memoryview(data), path="broken.obj")
     assert str(caught.value).startswith("'broken.obj', offset 0x")
@@ -49,7 +47,6 @@ def test_corrupt_objects(data: bytes, message: str) -> None:
 
 
 def test_bigobj() -> None:
-    """A /bigobj object's sections are found."""
     at, name = 56 + 40 + 5, PREFIX.encode() + b"hip-x"
     data = b"\0\0\xff\xff\2\0" + struct.pack("<HI", 0x8664, 0)
     data += bytes.fromhex("c7a1bad1eebaa94baf20faf66aa4dcb8") + bytes(16)
@@ -62,7 +59,6 @@ def test_bigobj() -> None:
 
 
 def test_image() -> None:
-    """A PE image's sections are found behind its DOS header."""
     coff = make_coff({b".offload": b"image"})
     start = b"MZ".ljust(60, b"\0") + b"\x40\0\0\0PE\0\0"
     rows = bytearray(coff[20:100])

@@ -76,7 +76,6 @@ def test_images_of_the_older_generation() -> None:
 
 
 def test_too_large_for_32_bits() -> None:
-    """Images beyond 4 GiB do not fit into a 32-bit ELF file; 64-bit ELF does."""
     size = 1 << 32
     images = [RegisteredImage(size, ((0, size),))]
     triple = "i386-unknown-linux-gnu"

@@ -11,7 +11,6 @@ NAMES = st.lists(st.binary(max_size=6).filter(lambda name: b"\0" not in name), m
 
 
 def test_layout() -> None:
-    """Strings are sorted by their reversed bytes, descending, and a suffix is shared."""
     table, offsets = build_string_table([b"text", b".text", b".rela.text", b".data", b""])
     assert table == b"\0.rela.text\0.data\0"
     assert offsets == {b"": 0, b".rela.text": 1, b".text": 6, b"text": 7, b".data": 12}

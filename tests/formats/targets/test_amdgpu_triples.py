@@ -75,7 +75,6 @@ ARCHES = ["amdgcn", "amdgpu", *AMDGPU_ARCHES]
 
 @pytest.mark.llvm
 def test_ids_are_written_as_llvm_writes_them(bundler: Bundler) -> None:
-    """Every architecture, and every processor, with other fields in and out of place."""
     rests = ["amd-amdhsa-", "amd-amdhsa-unknown", "-amdhsa-", "amd-amdpal-gnu", "amdhsa-amd-x"]
     typed = [f"hip-{arch}-{rest}-" for arch in ARCHES for rest in rests]
     typed += [f"hip-amdgpu-amd-linux-gnu{n}-{name}" for n, name in enumerate(PROCESSORS)]
@@ -84,7 +83,6 @@ def test_ids_are_written_as_llvm_writes_them(bundler: Bundler) -> None:
 
 @pytest.mark.llvm
 def test_architectures_serve_each_other_as_in_llvm(bundler: Bundler) -> None:
-    """Every pair of architectures, for three processors, is decided as LLVM decides it."""
     ids = [
         f"hip-{arch}-{REST}-{target}"
         for arch in ARCHES

@@ -117,7 +117,6 @@ def test_an_old_triple_with_an_unknown_processor_warns_twice():
 
 
 def test_warnings_need_no_listener():
-    """Without a callback, the same ID comes back."""
     assert str(BundleEntryID.parse(HIP + "gfx1399")) == HIP + "-gfx1399"
 
 
@@ -167,14 +166,12 @@ def test_parse_refuses_what_llvm_refuses(typed, message):
     ],
 )
 def test_read_finds_the_fields(text, fields):
-    """IDs in files, old or odd, come apart into kind, triple and target ID."""
     entry = BundleEntryID.read(text)
     assert (entry.kind, entry.triple, entry.target_id) == fields
 
 
 @given(st.text(alphabet="ahipgfx906-:+ \n\x00é", max_size=40) | st.text(max_size=20))
 def test_read_never_raises_and_is_stable(text):
-    """Any text is read; reading its written form again changes nothing."""
     entry = BundleEntryID.read(text)
     assert entry.triple.count("-") == 3
     assert BundleEntryID.read(str(entry)) == entry
@@ -208,7 +205,6 @@ def test_written_ids_are_parsed_and_read_as_themselves(entry):
     ],
 )
 def test_compatibility_names_the_first_reason(code_object, target, reason):
-    """Kinds, triples and target IDs must all be compatible; the reason is short."""
     found = incompatibility(BundleEntryID.read(code_object), BundleEntryID.parse(target))
     assert found == reason or (reason and found and found.startswith(reason))
 
@@ -252,7 +248,6 @@ def test_best_match_prefers_the_exact_then_the_most_specific(candidates, index):
 
 @given(st.lists(IDS, max_size=6), IDS)
 def test_best_match_is_some_entry_that_serves_if_there_is_any(entries, target):
-    """A match is found exactly when an entry serves, and the ID itself always wins."""
     found = best_match(entries, target)
     assert (found is not None) == any(is_compatible(entry, target) for entry in entries)
     if found is not None:
@@ -278,7 +273,6 @@ def test_duplicates_are_found_in_equal_spellings_too():
 
 
 def test_composition_reports_everything_at_once():
-    """check_composition raises one error with duplicates and feature conflicts."""
     texts = ["-gfx906:xnack+", "-gfx906", "-gfx906", "-gfx906:xnack-", "-gfx908:xnack+", "-"]
     ids = [BundleEntryID.parse(HIP + text) for text in texts]
     with pytest.raises(EntryIDError) as caught:

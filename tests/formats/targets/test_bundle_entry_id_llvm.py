@@ -160,14 +160,12 @@ def random_triples(rng: random.Random, count: int) -> list[str]:
 
 @pytest.mark.llvm22
 def test_triples_are_written_as_llvm_writes_them(bundler):
-    """3000 random triples of known and unknown names come out the same, none different."""
     typed = [f"hip-{triple}-" for triple in random_triples(random.Random(22), 3000)]
     ours = [str(BundleEntryID.parse(text)) for text in typed]
     assert ours == bundler.written(typed)
 
 
 def test_kept_target_ids_are_written_as_llvm_writes_them(bundler):
-    """Target IDs in canonical form, and malformed ones, come out as LLVM writes them."""
     choices = itertools.product(
         ("hip", "hipv4"),
         ("amdgcn", "spirv64", "nvptx64", "x86_64"),
@@ -194,7 +192,6 @@ def test_every_name_in_the_table_is_kept_or_lost_as_the_table_says(bundler):
 @pytest.mark.llvm22
 @pytest.mark.parametrize("seed", range(3))
 def test_triples_serve_each_other_as_in_llvm(bundler, seed):
-    """Of 200 000 random pairs of triples over 1000 match, and LLVM agrees on every one."""
     rng = random.Random(seed)
     pools = (
         rng.sample(ARCHES, 4) + ["amdgcn"],
@@ -234,7 +231,6 @@ def test_architectures_serve_each_other_as_in_llvm(bundler):
 @pytest.mark.llvm22
 @pytest.mark.parametrize("options", [(), ("-hip-openmp-compatible",)], ids=["strict", "hip-openmp"])
 def test_kinds_and_target_ids_serve_each_other_as_in_llvm(bundler, options):
-    """Kinds, architectures and target IDs LLVM keeps: LLVM agrees on every one of the pairs."""
     rng = random.Random(4)
     arches = [*["amdgcn"] * 8, "nvptx64", "spirv64", "x86_64", "r600"]
 
@@ -275,7 +271,6 @@ DELIBERATE = [
 @pytest.mark.llvm22
 @pytest.mark.parametrize(("entry", "target", "theirs", "ours"), DELIBERATE)
 def test_deliberate_differences_are_as_documented(bundler, entry, target, theirs, ours):
-    """Where LLVM 22 loses target IDs, it matches wrongly or not at all, and we do not."""
     kind, rest = ("hipv4", entry[2:]) if entry.startswith("v4") else ("hip", entry)
     stored, wanted = f"{kind}-amdgcn-amd-amdhsa{rest}", f"hip-amdgcn-amd-amdhsa{target}"
     (got,) = bundler.served([stored], [wanted])
@@ -284,7 +279,6 @@ def test_deliberate_differences_are_as_documented(bundler, entry, target, theirs
 
 
 def test_the_rule_for_apple_on_windows_is_not_copied(bundler):
-    """LLVM gives an Apple entry for GNU on Windows to any vendor's Windows; we do not."""
     entry, target = "hip-x86_64-apple-windows-gnu-", "hip-x86_64-pc-windows-msvc-"
     assert apple_on_windows_gnu(entry)
     assert bundler.served([entry], [target]) == [{0}]
@@ -297,7 +291,6 @@ def test_the_rule_for_apple_on_windows_is_not_copied(bundler):
     + ["Hip-amdgcn-amd-amdhsa--", "hip-thumbv2-a-b-c", "hip-dxilv1.10-a-b-c", "hip-armxscale-a-b-"],
 )
 def test_errors_are_llvms_word_for_word(bundler, typed):
-    """An ID that the bundler refuses, we refuse with its message."""
     with pytest.raises(EntryIDError) as caught:
         BundleEntryID.parse(typed)
     assert bundler.bundle([typed]) == str(caught.value)
@@ -329,7 +322,6 @@ def later_sets_fewer(conflict: str) -> bool:
 
 
 def test_a_later_id_that_sets_fewer_features_is_a_conflict_to_us_alone(bundler):
-    """The documented rule has no order; LLVM 22 lets this pair through."""
     typed = [f"hip-amdgcn-amd-amdhsa--gfx906:{f}" for f in ("sramecc+:xnack+", "sramecc-")]
     assert bundler.bundle(typed) == ""
     assert len(find_conflicts(map(BundleEntryID.parse, typed))) == 1

@@ -188,7 +188,6 @@ def test_covered_processors_run_generic_code(generic, llvm: Tool, tmp_path: Path
 
 @pytest.mark.parametrize("code", [b"", b"\x7fELF\x02\x01" + bytes(20), b"BC\xc0\xde" + bytes(60)])
 def test_no_elf_header(code: bytes) -> None:
-    """What has no 64-bit ELF header has no generic version to be read."""
     assert generic_version(code) is None
 
 

@@ -33,7 +33,6 @@ def test_other_names_find_nothing(name):
 
 
 def test_no_name_is_listed_twice():
-    """No two rows share a primary name, an alternative name or an ELF number."""
     names = [n for row in PROCESSORS.values() for n in (row.name, *row.alternative_names)]
     numbers = [row.mach for row in PROCESSORS.values() if row.mach is not None]
     assert len(set(names)) == len(names)
@@ -41,7 +40,6 @@ def test_no_name_is_listed_twice():
 
 
 def test_generic_processors_cover_rows_and_promise_only_their_features():
-    """A generic processor covers known ones; each has every feature of the generic one."""
     generics = [row for row in AMDGPU if row.covers]
     assert sorted(row.name for row in generics) == sorted(n for n in PROCESSORS if "-generic" in n)
     for generic in generics:
@@ -50,13 +48,11 @@ def test_generic_processors_cover_rows_and_promise_only_their_features():
 
 
 def test_elf_number_finds_its_processor():
-    """The number of a code object's e_flags leads back to the processor."""
     assert processor_of_mach(0x3F) is PROCESSORS["gfx90a"]
     assert processor_of_mach(0) is None
 
 
 def test_nearest_names_begin_with_the_likeliest():
-    """A name in the wrong case or with one wrong letter leads to the right one."""
     assert nearest_names("GFX90A")[0] == "gfx90a"
     assert "sm_90" in nearest_names("sm_9O")
     assert nearest_names("quux") == ()
@@ -114,8 +110,6 @@ def test_clang_lists_the_same_nvptx_names(llvm: Tool):
 
 @pytest.mark.llvm
 def test_clang_accepts_the_features_of_the_table_and_no_others(clang: Clang):
-    """For every AMD GPU and feature, --offload-arch takes what the table says."""
-
     def accepts(target_id: str) -> bool:
         command = [clang.path, "-###", "-x", "hip", "--cuda-device-only", "-nogpuinc", "-nogpulib"]
         command += [f"--offload-arch={target_id}", "/dev/null"]
@@ -136,8 +130,6 @@ def test_clang_accepts_the_features_of_the_table_and_no_others(clang: Clang):
 
 @pytest.mark.llvm
 def test_code_objects_carry_the_numbers_of_the_table(clang: Clang, tmp_path: Path):
-    """The ELF file that clang writes for a processor has the table's number in e_flags."""
-
     def number(name: str) -> int:
         return clang.number(tmp_path / name, "--target=amdgcn-amd-amdhsa", f"-mcpu={name}")
 
@@ -149,7 +141,6 @@ def test_code_objects_carry_the_numbers_of_the_table(clang: Clang, tmp_path: Pat
 @pytest.mark.llvm
 @pytest.mark.parametrize("clang", [23], indirect=True)
 def test_clang_names_architectures_as_we_do(clang: Clang, tmp_path: Path):
-    """For each architecture of the table, clang 23 alone compiles for the table's processor."""
     for arch in AMDGPU_ARCHES:
         number = clang.number(tmp_path / "x.o", f"--target={arch}-amd-amdhsa")
         row = find_processor(arch)

@@ -57,7 +57,6 @@ def test_parse_gives_the_canonical_form(typed, canonical):
 
 @given(target_ids(), st.randoms(use_true_random=False))
 def test_every_spelling_of_a_target_id_is_the_same_value(target, random):
-    """Alternative names and any order of features give an equal value with an equal hash."""
     names = [target.processor, *PROCESSORS[target.processor].alternative_names]
     features = [f"{name}{'-+'[on]}" for name, on in target.features]
     random.shuffle(features)
@@ -68,7 +67,6 @@ def test_every_spelling_of_a_target_id_is_the_same_value(target, random):
 
 
 def test_constructor_sorts_features():
-    """A value made by hand has its features in canonical order too."""
     assert str(TargetID("gfx906", (("xnack", True), ("sramecc", False)))) == (
         "gfx906:sramecc-:xnack+"
     )
@@ -98,7 +96,6 @@ def test_constructor_sorts_features():
     ],
 )
 def test_parse_names_every_problem(text, parts):
-    """Each problem of an ID is listed in order, quotes the ID and says what to write."""
     problems = problems_of(text)
     assert len(problems) == len(parts)
     for problem, part in zip(problems, parts, strict=True):
@@ -107,7 +104,6 @@ def test_parse_names_every_problem(text, parts):
 
 
 def test_unknown_processors_are_kept_when_allowed():
-    """A newer GPU with well-formed features passes with allow_unknown."""
     newer = TargetID.parse("gfx1399:zeta-:alpha+", allow_unknown=True)
     assert str(newer) == "gfx1399:alpha+:zeta-"
     assert newer.triple == "amdgcn-amd-amdhsa-"
@@ -115,13 +111,11 @@ def test_unknown_processors_are_kept_when_allowed():
 
 @pytest.mark.parametrize("text", ["gfx1399:alpha", "gfx1399:a+:a-", "gfx906:foo+", "../x", "a b"])
 def test_allowing_unknown_processors_allows_nothing_else(text):
-    """With allow_unknown, features are still checked, and names that are not names refused."""
     assert problems_of(text, allow_unknown=True)
 
 
 @given(st.text() | st.text(alphabet="gfx906:xnack+- "), st.booleans())
 def test_any_text_is_an_id_or_a_problem(text, allow_unknown):
-    """No text escapes: it has a canonical form that parses to itself, or one-line problems."""
     try:
         target = TargetID.parse(text, allow_unknown=allow_unknown)
     except TargetIDError as error:
@@ -134,13 +128,11 @@ def test_any_text_is_an_id_or_a_problem(text, allow_unknown):
 
 @given(target_ids(), target_ids())
 def test_filenames_are_distinct_and_portable(first, second):
-    """Different target IDs have different file names, made of harmless characters."""
     assert (first.filename == second.filename) == (first == second)
     assert set(first.filename) <= set("abcdefghijklmnopqrstuvwxyz0123456789_-+")
 
 
 def test_filename_is_llvms_spelling():
-    """The file name part is what LLVM's archive members show."""
     assert TargetID.parse("gfx906:xnack+:sramecc-").filename == "gfx906_sramecc-_xnack+"
 
 
@@ -156,37 +148,31 @@ def test_filename_is_llvms_spelling():
     ],
 )
 def test_triple_is_the_one_bundles_write(text, triple):
-    """A target ID knows the four-field triple of its device code."""
     assert TargetID.parse(text, allow_unknown=True).triple == triple
 
 
 def test_triple_of_an_unknown_family_is_refused():
-    """No triple is guessed for a processor that looks like nothing known."""
     with pytest.raises(TargetIDError, match="give the triple"):
         _ = TargetID.parse("quux", allow_unknown=True).triple
 
 
 @given(st.lists(target_ids(), max_size=6))
 def test_order_is_that_of_the_canonical_bytes(targets):
-    """Sorting target IDs sorts their canonical strings by bytes."""
     by_bytes = sorted((str(t) for t in targets), key=str.encode)
     assert [str(t) for t in sorted(targets)] == by_bytes
 
 
 def test_order_against_other_types_is_an_error():
-    """A target ID and a string cannot be ordered by mistake."""
     with pytest.raises(TypeError):
         _ = TargetID("gfx906") < "gfx908"
 
 
 def test_list_keeps_order_and_drops_duplicates():
-    """Items may hold several IDs; the first spelling's place counts."""
     parsed = parse_target_ids(["gfx906:xnack+:sramecc+, gfx90a", "tahiti gfx600", "gfx90a:", " "])
     assert [str(t) for t in parsed] == ["gfx906:sramecc+:xnack+", "gfx90a", "gfx600"]
 
 
 def test_list_reports_every_problem_at_once():
-    """Invalid IDs and conflicts of the valid ones come in one error."""
     with pytest.raises(TargetIDError) as caught:
         parse_target_ids(["gfx90x", "gfx906,gfx906:xnack+", "gfx908:foo+", "gfx1030:xnack"])
     problems = caught.value.problems
@@ -200,7 +186,6 @@ def test_list_reports_every_problem_at_once():
 
 
 def test_list_passes_allow_unknown_on():
-    """A list with a newer GPU is refused, or kept when allowed."""
     with pytest.raises(TargetIDError, match="gfx1399"):
         parse_target_ids(["gfx1399"])
     assert parse_target_ids(["gfx1399"], allow_unknown=True) == (TargetID("gfx1399"),)
@@ -208,7 +193,6 @@ def test_list_passes_allow_unknown_on():
 
 @given(st.lists(GFX906_OR_GFX90A, max_size=5))
 def test_a_set_without_conflicts_is_uniform_per_processor(targets):
-    """No conflict is found exactly when every processor has one set of feature names."""
     names = {(t.processor, tuple(name for name, _ in t.features)) for t in targets}
     uniform = len(names) == len({processor for processor, _ in names})
     if uniform:
@@ -219,7 +203,6 @@ def test_a_set_without_conflicts_is_uniform_per_processor(targets):
 
 
 def test_conflicts_pair_each_offender_with_the_first():
-    """Every ID whose set of features differs from the first one's is named."""
     with pytest.raises(TargetIDError) as caught:
         parse_target_ids(["gfx906:xnack-", "gfx906", "gfx908:xnack+", "gfx906:xnack+"])
     assert [problem.partition(": ")[0] for problem in caught.value.problems] == [
@@ -265,7 +248,6 @@ def test_compatibility_is_a_partial_order(first, second):
     ],
 )
 def test_clang_accepts_the_same_spellings(llvm, text):
-    """Odd spellings are accepted or refused as clang does, with the same canonical form."""
     command = [llvm("clang"), "-###", "-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output"]
     command += ["-nogpuinc", "-nogpulib", "-c", f"--offload-arch={text}", "/dev/null"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)

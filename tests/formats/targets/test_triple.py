@@ -25,7 +25,6 @@ TRIPLE = st.tuples(FIELD, FIELD, FIELD, FIELD).map("-".join)
     ],
 )
 def test_fields_fill_up_and_keep_the_rest(text, expected):
-    """There are always four fields; what follows the third dash is the last."""
     assert triples.fields(text) == expected
 
 
@@ -51,13 +50,11 @@ def test_fields_fill_up_and_keep_the_rest(text, expected):
     ],
 )
 def test_normal_form_sorts_known_names_into_place(typed, normal):
-    """Known names go where they belong, empty fields become unknown, a few are rewritten."""
     assert triples.normalized(typed) == normal
 
 
 @given(TRIPLE)
 def test_normal_form_is_stable(triple):
-    """The normal form has four fields, none empty, and is its own normal form."""
     normal = triples.normalized(triple)
     assert len(normal.split("-")) == 4
     assert all(normal.split("-"))
@@ -86,7 +83,6 @@ def test_only_a_typed_amdhsa_empties_the_environment(typed, emitted):
     + ["armv7", "armebv7", "armv7eb", "thumbv7m", "thumbv1", "aarch64v8.1a", "arm64e", "arm_"],
 )
 def test_known_architectures(arch):
-    """Lists, numbered names and ARM's grammar of names are known."""
     assert triples.is_known_arch(arch)
 
 
@@ -96,7 +92,6 @@ def test_known_architectures(arch):
     + ["aarch64sve", "aarch64v8eb", "armxscale", "thumbv2", "armebv7eb", "armv7_eb_"],
 )
 def test_unknown_architectures(arch):
-    """Near misses are refused, also within ARM's grammar."""
     assert not triples.is_known_arch(arch)
 
 
@@ -113,7 +108,6 @@ def test_unknown_architectures(arch):
     ],
 )
 def test_other_spellings_of_one_meaning_are_compatible(first, second):
-    """Versions, unknown names and alternative names make no difference, either way round."""
     assert triples.incompatibility(first, second) is None
     assert triples.incompatibility(second, first) is None
 
@@ -133,7 +127,6 @@ def test_other_spellings_of_one_meaning_are_compatible(first, second):
     ],
 )
 def test_the_first_different_field_is_named(first, second, reason):
-    """Triples that differ in meaning do not serve each other, and the reason says where."""
     assert triples.incompatibility(first, second) == reason
     assert triples.incompatibility(second, first) is not None
 

@@ -81,7 +81,6 @@ def objcopy(llvm: Tool, tmp_path: Path) -> Objcopy:
 def test_llvm_bytes(
     target: str, extra: list[str], llvm: Tool, objcopy: Objcopy, tmp_path: Path
 ) -> None:
-    """Both directions give llvm-objcopy's bytes, for objects and for shared libraries."""
     for suffix, source, flags in (
         ("c", C_SOURCE, ["-O1"]),
         ("c", C_SOURCE, ["-g", "-ffunction-sections", "-fdata-sections"]),
@@ -194,7 +193,6 @@ def test_what_an_independent_reader_sees(name: str, tmp_path: Path) -> None:
 
 
 def test_other_string_tables_keep_their_content(tmp_path: Path) -> None:
-    """A string table of neither sections nor symbols is copied (llvm-objcopy empties it)."""
     data = bytearray(make_elf(extra={b".stabstr": b"\0debug\0"}))
     (table,) = struct.unpack_from("<Q", data, 40)
     struct.pack_into("<I", data, table + 5 * 64 + 4, 3)  # SHT_STRTAB
@@ -227,7 +225,6 @@ def test_relocations_that_cannot_be_renumbered() -> None:
 
 
 def test_too_large_for_the_class() -> None:
-    """Contents that exceed the 32-bit offsets of ELFCLASS32 are refused."""
     with pytest.raises(UnsupportedError, match="too many for this class"):
         plan_elf(memoryview(make_elf("32be")), [(b"a", 1 << 32)])
     assert plan_elf(memoryview(make_elf("64be")), [(b"a", 1 << 32)]).size > 1 << 32
@@ -321,7 +318,6 @@ CORRUPT = {
 
 @pytest.mark.parametrize(("patches", "message"), CORRUPT.values(), ids=CORRUPT.keys())
 def test_corrupt_hosts(patches: list[tuple[str, int, str, int]], message: str) -> None:
-    """Tables that contradict the file or each other are refused with file and field."""
     data = patched(make_elf(), *patches)
     valid = message in ("expected a section header table", "more than 65534 program")
     with pytest.raises(UnsupportedError if valid else FormatError, match=message) as caught:
@@ -348,7 +344,6 @@ def with_segments(rows: list[tuple[int, ...]], data: bytes) -> memoryview:
     ids=["many", "alignment", "outside", "symbols-inside"],
 )
 def test_corrupt_segments(rows: list[tuple[int, ...]], message: str) -> None:
-    """Segments outside of the file, or around what must be rewritten, are refused."""
     host = with_segments(rows, make_elf(extra={MAGIC + b"x": bytes(600)}))
     valid = "found 257" in message or "lies inside" in message
     with pytest.raises(UnsupportedError if valid else FormatError, match=message):

@@ -30,14 +30,12 @@ def test_header_sections_and_symbols() -> None:
 
 @pytest.mark.parametrize("length", [0, 4, 20, 63, 64, 4096, len(OBJECT) - 1])
 def test_cut_short(length: int) -> None:
-    """A file that was cut anywhere is a format error that names the file."""
     with pytest.raises(FormatError, match=r"^'cut\.o'"):
         read(OBJECT[:length], "cut.o")
 
 
 @pytest.mark.parametrize("copies", [3, 9])
 def test_sections_that_share_bytes(copies: int) -> None:
-    """Sections that are far longer than the file, taken together, are refused."""
     data = make_elf(extra={b".big": bytes(10_000)})
     tables = read_elf_tables(memoryview(data))
     rows = [*tables.sections, *[tables.sections[5]] * copies]

@@ -174,7 +174,6 @@ def memory(data: bytes) -> dict[int, bytes]:
 
 
 def test_no_room() -> None:
-    """New content that is larger than what there is room for is refused."""
     rows = [
         Replacement(BUNDLES, FIRST, 100, FilePlan.of([b"x" * 101])),
         Replacement(BUNDLES, FIRST + 100, 100, FilePlan.of([b""])),
@@ -258,12 +257,10 @@ def test_nothing_loaded(tmp_path: Path) -> None:
 def test_part_of_a_bundle(
     segments: tuple[SegmentHeader, ...], message: str, tmp_path: Path
 ) -> None:
-    """A segment that begins or ends inside of a bundle, or has it elsewhere, is refused."""
     refused(replace(LINKED, segments=segments), tmp_path, message)
 
 
 def test_loaded_twice_or_never(tmp_path: Path) -> None:
-    """A bundle that no segment loads, or two of them, is refused."""
     never = (load(end=FIRST), load(END))
     refused(replace(LINKED, segments=never), tmp_path, "0 loaded segments hold section 1")
     twice = (load(), load(FIRST))
@@ -363,7 +360,6 @@ def test_addresses_too_large(tmp_path: Path) -> None:
 
 
 def test_symbols_that_share_bytes(tmp_path: Path) -> None:
-    """A file with two tables of symbols in the same bytes is refused."""
     elf = replace(LINKED, symbols=(symbol(OBJECT_SYMBOL, BUNDLES, SECOND, END - SECOND),))
     shrink(elf, tmp_path)
     symtab = read_elf_tables(memoryview(elf.make())).sections[SYMBOLS]
@@ -372,7 +368,6 @@ def test_symbols_that_share_bytes(tmp_path: Path) -> None:
 
 
 def test_bundles_over_the_headers(tmp_path: Path) -> None:
-    """A file whose bundles begin inside of its ELF header is refused."""
     place = {"sh_addr": 0, "sh_offset": 32, "sh_size": END - 32}
     data = replace(OBJECT, bundles=place, symbols=()).make()
     rows = [Replacement(BUNDLES, 32, END - 32, FilePlan.of([b"new"]))]
@@ -426,7 +421,6 @@ def test_symbol_behind_the_bundles(tmp_path: Path) -> None:
 
 
 def test_relocations_inside_of_bundles(tmp_path: Path) -> None:
-    """An object with a relocation that names the middle of its bundles is refused."""
     points = (RELA, ((0, 1, SECOND - FIRST + 1),))
     message = "section 5 .* points into section 1 .*, but to no bundle's beginning"
     refused(replace(OBJECT, relocations=points), tmp_path, message)
@@ -448,7 +442,6 @@ def test_relocated_bundles(tmp_path: Path) -> None:
 
 
 def test_too_many_sections(tmp_path: Path) -> None:
-    """A file that would have more sections than ELF can number in its header is refused."""
     most = 0xFF00 - 1
     shrink(replace(OBJECT, empty_sections=most - 5), tmp_path)
     elf = replace(OBJECT, empty_sections=most - 4)
