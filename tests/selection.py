@@ -141,7 +141,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/clang/test_options.py": ("test_which_take_the_next_word",),
     "tests/cli/test_compile.py": ("test_flags_that_mend",),
     "tests/cli/test_compile_pch.py": ("test_changes_of_headers",),
-    "tests/formats/bitcode/test_bitstream_refused.py": ("test_very_long_records",),
+    "tests/formats/bitcode/test_bitstream.py": ("test_very_long_records",),
     "tests/formats/bundle/test_decompress.py": ("test_memory_is_bounded*",),
     "tests/formats/objects/elf/test_segments.py": ("test_too_many_sections",),
     "tests/site/test_messages.py": ("test_ids",),

@@ -53,7 +53,7 @@ def test_magics(data: bytes, file_format: FileFormat, test: Callable[[memoryview
 
 
 def test_text_is_searched_on_request() -> None:
-    """A text bundle begins at once, or anywhere if that is asked for."""
+    """A text bundle begins at once, or anywhere on request."""
     data = b"\n// __CLANG_OFFLOAD_BUNDLE____START__ host-x\n"
     assert recognise(memoryview(data)) is FileFormat.TEXT_BUNDLE
     assert recognise(memoryview(b"int i;" + data)) is None

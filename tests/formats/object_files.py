@@ -68,6 +68,14 @@ def archive_bytes(members: Sequence[tuple[str, bytes]]) -> bytes:
     return b"".join(header + data for header, (_, data) in rows) + end
 
 
+def member_header(name: bytes, size: int | bytes, **fields: bytes) -> bytes:
+    """Return the header of an archive member: date, user, group, mode and terminator are fields."""
+    text = b"%d" % size if isinstance(size, int) else size
+    attributes = fields.get("date", b"0").ljust(12) + fields.get("user", b"0").ljust(6)
+    attributes += fields.get("group", b"0").ljust(6) + fields.get("mode", b"644").ljust(8)
+    return name.ljust(16) + attributes + text.ljust(10) + fields.get("terminator", b"`\n")
+
+
 class Objcopy:
     """Does with llvm-objcopy what clang-offload-bundler does, and here the same by `plan`."""
 

@@ -21,6 +21,7 @@ from offload_tool.formats.kernel_info.nv_info import read_cubin_kernels
 from offload_tool.formats.objects.ar import ArchiveReader, member_symbols
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import read_elf_tables
+from offload_tool.formats.offload_binary import iter_offload_binaries
 from offload_tool.io.write_plan import HOST, FilePlan, Range
 from tests.formats.bitcode.test_module import embedding, objects
 from tests.formats.bundle.test_binary import bundle_of
@@ -30,12 +31,14 @@ from tests.formats.object_files import ADDED, CLASSES, is_bundle_section, make_c
 from tests.formats.objects.test_ar import SMALL
 from tests.formats.objects.test_ar import archive_of as archive
 from tests.formats.objects.test_ar_symbols import elf, module
+from tests.formats.test_offload_binary import binary, newer
 
 BITCODE = assemble('@x = constant [4 x i8] c"abcd"\ndeclare void @f(ptr)\n')
 EMBEDDING = assemble(embedding(b"\x10\xff\x10\xad\0content", b"seven bits\0", b"\xff\xff\0"))
 ELF = [make_elf(name, dict(ADDED)) for name in CLASSES]
 COFF = [make_coff({b"section_with_long_name": b"x", b"small": b"yy"}), make_coff(dict(ADDED))]
 CODE = code_object(metadata([KERNEL, KERNEL]))
+OFFLOAD = binary() + newer(2, [(0, {"arch": "x"}, b"a"), (1, {"k": "v"}, b"")]) + binary()
 SIZES = [(name, len(content)) for name, content in ADDED]
 
 
@@ -62,6 +65,16 @@ def compressed(data: bytes) -> None:
 def object_bundle(data: bytes) -> None:
     for row in read_object_bundle(memoryview(data)):
         assert len(data[row.offset : row.offset + row.size]) == row.size
+
+
+def offload_binaries(data: bytes) -> None:
+    for padding in (False, True):
+        with suppress(ContentError):
+            for found in iter_offload_binaries(memoryview(data), padding=padding):
+                assert found.offset + found.size <= len(data)
+                for image in found.images:
+                    assert found.offset <= image.offset
+                    assert image.offset + image.size <= found.offset + found.size
 
 
 def elf_tables(data: bytes) -> None:
@@ -124,6 +137,7 @@ READERS: dict[str, tuple[list[bytes], list[bytes], Callable[[bytes], object]]] =
         compressed,
     ),
     "object bundle": ([*ELF, *COFF], [], object_bundle),
+    "offload binaries": ([OFFLOAD], [], offload_binaries),
     "ELF": (ELF, [b"\x7fELF\2\1\1"], elf_tables),
     "ELF to edit": (ELF, [], edited(plan_elf)),
     "archive": ([archive(SMALL)], [b"", b"!<arch>\n", b"!<thin>\n"], archive_members),

@@ -30,13 +30,13 @@ def compiled(folder: Path, llvm: Tool, text: str, *flags: str, tool: str = "clan
 
 @pytest.mark.parametrize("rdc", [[], ["-fgpu-rdc"]], ids=["whole", "relocatable"])
 def test_old_driver(tmp_path: Path, llvm: Tool, rdc: list[str]) -> None:
-    """Code of the old offload driver asks for the bundle of its CUID, and has no entries."""
+    """Code of the old offload driver refers to the bundle of its CUID, and has no entries."""
     flags = [*HIP, "--no-offload-new-driver", *rdc]
     assert compiled(tmp_path, llvm, KERNEL, *flags) == HipHostCode(hashes=X, cuids=X)
 
 
 def test_new_driver(tmp_path: Path, llvm: Tool) -> None:
-    """Relocatable code of the new one has entries, and asks for nothing."""
+    """Relocatable code of the new one has entries, and refers to no bundle."""
     found = compiled(tmp_path, llvm, KERNEL, *HIP, "--offload-new-driver", "-fgpu-rdc")
     assert found == HipHostCode(has_entries=True, cuids=X)
     assert not found.needs_bundle

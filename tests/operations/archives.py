@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.formats.object_files import archive_bytes
+from offload_tool.formats.objects.ar import ArchiveReader
+from tests.formats.object_files import archive_bytes, member_header
 
 
 def thin_archive(path: Path, names: list[str]) -> Path:
     """Write a thin archive of files, named relative to its folder."""
     table = "".join(f"{name}/\n" for name in names).encode()
-    content = b"!<thin>\n" + b"%-48s%-10d`\n" % (b"//", len(table)) + table
-    content += b"\n" * (len(table) & 1)
+    content = b"!<thin>\n" + member_header(b"//", len(table)) + table + b"\n" * (len(table) & 1)
     offset = 0
     for name in names:
         size = (path.parent / name).stat().st_size if (path.parent / name).exists() else 0
-        header = b"%-16s" % (b"/%d" % offset) + b"%-12d%-6d%-6d%-8d" % (0, 0, 0, 644)
-        content += header + b"%-10d`\n" % size
+        content += member_header(b"/%d" % offset, size)
         offset += len(name) + 2
     path.write_bytes(content)
     return path
@@ -32,3 +31,9 @@ def archive_of(path: Path, members: dict[str, bytes]) -> Path:
     """Write an archive of {member name: content}."""
     path.write_bytes(archive_bytes([*members.items()]))
     return path
+
+
+def members_of(path: Path) -> list[tuple[str, bytes]]:
+    """Return names and contents of an archive's members, in order."""
+    data = memoryview(path.read_bytes())
+    return [(member.name, bytes(member.content(data))) for member in ArchiveReader(data, path)]

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from offload_tool import BundleEntryID, Compression, bundle_files
+from offload_tool import (
+    BundleEntryID,
+    Compression,
+    PackagedImage,
+    bundle_files,
+    package_images,
+)
 from tests.conftest import try_tool
 
 HOST = "host-x86_64-unknown-linux-gnu-"
@@ -109,6 +116,19 @@ def make_bundle(
     bundle_files(items, path, alignment=alignment, compression=compression, file_type=file_type)
     for number in range(len(images)):
         path.with_name(f"{path.name}.in{number}").unlink()
+    return path
+
+
+def make_package(
+    path: Path, images: Sequence[tuple[str, bytes]], kind: str = "hip", **options: Any
+) -> Path:
+    """Write offload binaries of (target ID, content) for AMD GPUs to `path`."""
+    rows = []
+    for number, (target, content) in enumerate(images):
+        file = path.with_name(f"{path.name}.{number}.o")
+        file.write_bytes(content)
+        rows.append(PackagedImage(file, {"triple": "amdgcn-amd-amdhsa", "arch": target}, kind))
+    package_images(rows, path, **options)
     return path
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool import Compression, Device, PackagedImage, package_images
+from offload_tool import Compression, Device
 from offload_tool.errors import OffloadError
 from offload_tool.operations.check import Fault, Rule, check_libraries
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
 from tests.formats.object_files import make_code_object
 from tests.fuzz.seeds import HERE
 from tests.operations.archives import archive
-from tests.operations.fatbins import HOST, make_bundle
+from tests.operations.fatbins import HOST, make_bundle, make_package
 
 QUIET = KERNEL | {".vgpr_spill_count": 0, ".sgpr_spill_count": 0}
 SPILLING = QUIET | {".name": "s", ".vgpr_spill_count": 1200, ".sgpr_spill_count": 3}
@@ -66,15 +66,10 @@ def test_every_container(tmp_path: Path) -> None:
 
 def test_offload_binaries_count_together(tmp_path: Path) -> None:
     """Offload binaries hold one image each; all in a section serve the devices together."""
-    images = []
-    for name in ("gfx906", "gfx90a", "gfx906"):
-        (tmp_path / f"{len(images)}").write_bytes(code("k"))
-        strings = {"triple": "amdgcn-amd-amdhsa", "arch": name}
-        images.append(PackagedImage(tmp_path / f"{len(images)}", strings, "openmp"))
-    package_images(images[:2], tmp_path / "p")
-    assert faults(tmp_path / "p", Rule(targets=targets("gfx906", "gfx90a"))) == []
-    package_images(images, tmp_path / "q")
-    (message,) = faults(tmp_path / "q")
+    images = [(name, code("k")) for name in ("gfx906", "gfx90a", "gfx906")]
+    path = make_package(tmp_path / "p", images[:2], "openmp")
+    assert faults(path, Rule(targets=targets("gfx906", "gfx90a"))) == []
+    (message,) = faults(make_package(tmp_path / "q", images, "openmp"))
     assert message.endswith("another image for gfx906 has kernel 'k', too: one of them is hidden")
 
 

@@ -24,7 +24,7 @@ from tests.operations.archives import archive
 TRIPLE = "x86_64-unknown-linux-gnu"
 
 
-def asking(name: str) -> str:
+def referring(name: str) -> str:
     """Return the module of a host object that refers to a bundle."""
     return (
         f'target triple = "{TRIPLE}"\n'
@@ -33,11 +33,11 @@ def asking(name: str) -> str:
 
 
 @pytest.mark.llvm
-def test_who_asks(tmp_path: Path, llvm: Tool) -> None:
+def test_references(tmp_path: Path, llvm: Tool) -> None:
     """Objects, bitcode, and archives of both refer to bundles; other files to none."""
     one, two, other = tmp_path / "one.o", tmp_path / "two.bc", tmp_path / "other"
-    one.write_bytes(compile_object(asking("aaaa"), TRIPLE))
-    (tmp_path / "two.ll").write_text(asking("bbbb"))
+    one.write_bytes(compile_object(referring("aaaa"), TRIPLE))
+    (tmp_path / "two.ll").write_text(referring("bbbb"))
     run_tool(llvm("clang"), "-c", "-emit-llvm", tmp_path / "two.ll", "-o", two)
     other.write_text("no object")
     assert sorted(read_host_files([one]).hashes) == ["aaaa"]
@@ -49,7 +49,7 @@ def test_who_asks(tmp_path: Path, llvm: Tool) -> None:
     assert not code.has_entries
 
 
-def test_nobody_asks(tmp_path: Path) -> None:
+def test_no_references(tmp_path: Path) -> None:
     """If no host object refers to a bundle, the output has none; other files are rejected."""
     host, bundle, out = (tmp_path / name for name in ("host.o", "bundle", "out.o"))
     host.write_bytes(make_elf())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
-import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from offload_tool import Compression, embed_bundle, list_images
+from offload_tool.containers.find import find_containers
 from offload_tool.errors import (
     FileError,
     FormatError,
@@ -21,6 +21,7 @@ from offload_tool.errors import (
 from offload_tool.formats.cuda.object_section import PLACEHOLDER
 from offload_tool.operations.list_images import iter_images
 from tests.conftest import Tool, run_tool
+from tests.formats.compressed import compressed
 from tests.formats.cuda.test_fatbin import CUBIN, PACKED, cuda_fatbin
 from tests.formats.object_files import make_coff, make_elf
 from tests.operations.archives import archive, thin_archive
@@ -121,12 +122,6 @@ def test_archive(tmp_path: Path, bundle: Path) -> None:
     assert path.read_bytes()[images[1].offset :][:8] == b"<gfx906>"
 
 
-def test_nested_archive(tmp_path: Path, bundle: Path) -> None:
-    path = archive(tmp_path / "outer.a", archive(tmp_path / "inner.a", bundle))
-    assert {i.member for i in list_images(path)} == {"inner.a(bundle)"}
-    assert targets(path) == TARGETS
-
-
 def test_thin_archive(tmp_path: Path, bundle: Path) -> None:
     """A thin archive's members are read from their files; their images are not in it."""
     images = list_images(thin_archive(tmp_path / "thin.a", [bundle.name]))
@@ -151,15 +146,6 @@ def test_thin_archives_without_end(tmp_path: Path) -> None:
     path = thin_archive(tmp_path / "a.a", ["b.a"])
     with pytest.raises(FormatError, match=r"\(link.a\)\(b.a\)\)': this archive contains itself"):
         list_images(archive(tmp_path / "outer.a", path))
-
-
-def test_too_deep_in_thin_archives(tmp_path: Path, bundle: Path) -> None:
-    """Nested thin archives are nested files, and have the same limit."""
-    name = bundle.name
-    for level in range(10):
-        name = thin_archive(tmp_path / f"{level}.a", [name]).name
-    with pytest.raises(LimitError, match="expected at most 8 nested files"):
-        list_images(tmp_path / name)
 
 
 def test_a_missing_member(tmp_path: Path) -> None:
@@ -297,33 +283,24 @@ def test_offload_binaries(tmp_path: Path, llvm: Tool) -> None:
     (tmp_path / "a.bc").write_bytes(b"BC\xc0\xde" + bytes(100))
     (tmp_path / "b.o").write_bytes(code("b", 55))
     package = tmp_path / "package"
-    subprocess.run(
-        [
-            llvm("llvm-offload-binary"),
-            *("-o", package),
-            f"--image=file={tmp_path}/a.bc,kind=openmp,triple=amdgcn-amd-amdhsa,arch=gfx90a:xnack+",
-            f"--image=file={tmp_path}/b.o,kind=cuda,triple=nvptx64-nvidia-cuda,arch=sm_80",
-        ],
-        check=True,
+    run_tool(
+        *(llvm("llvm-offload-binary"), "-o", package),
+        f"--image=file={tmp_path}/a.bc,kind=openmp,triple=amdgcn-amd-amdhsa,arch=gfx90a:xnack+",
+        f"--image=file={tmp_path}/b.o,kind=cuda,triple=nvptx64-nvidia-cuda,arch=sm_80",
     )
     (tmp_path / "host.c").write_text("int host;\n")
     embed = ["-Xclang", f"-fembed-offload-object={package}"]
     command = [llvm("clang"), *embed, "-c", tmp_path / "host.c"]
     run_tool(*map(str, command), "-o", str(tmp_path / "host.o"))
     run_tool(*map(str, command), "-emit-llvm", "-o", str(tmp_path / "h.bc"))
-    assert [(i.id, i.offset) for i in list_images(tmp_path / "h.bc")] == [
-        ("openmp-amdgcn-amd-amdhsa--gfx90a:xnack+", None),
-        ("cuda-nvptx64-nvidia-cuda-unknown-sm_80", None),
-    ]
+    ids = ["openmp-amdgcn-amd-amdhsa--gfx90a:xnack+", "cuda-nvptx64-nvidia-cuda-unknown-sm_80"]
+    assert [(i.id, i.offset) for i in list_images(tmp_path / "h.bc")] == [(i, None) for i in ids]
     for path, section in ((package, None), (tmp_path / "host.o", ".llvm.offloading")):
         images = list_images(path)
         assert [(i.container, i.section, i.index) for i in images] == [
             *(("offload-binary", section, 0), ("offload-binary", section, 1)),
         ]
-        assert [i.id for i in images] == [
-            "openmp-amdgcn-amd-amdhsa--gfx90a:xnack+",
-            "cuda-nvptx64-nvidia-cuda-unknown-sm_80",
-        ]
+        assert [i.id for i in images] == ids
         assert [(i.image_kind, i.size) for i in images] == [("bitcode", 104), ("object", 55)]
         data = path.read_bytes()
         assert images[1].offset is not None
@@ -377,3 +354,16 @@ def test_no_images(tmp_path: Path, content: bytes, message: str) -> None:
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="nowhere"):
         list_images(tmp_path / "nowhere")
+
+
+def test_what_stands_behind_a_bundle(tmp_path: Path) -> None:
+    """Anything behind an uncompressed bundle is passed over, as by LLVM; not behind another."""
+    bundle = make_bundle(tmp_path / "b", {HOST: b"", "gfx906": b"image"})
+    plain = bundle.read_bytes()
+    path = tmp_path / "x"
+    for data, count in ((plain + bytes(9) + plain + b"more", 2), (compressed(plain) + plain, 2)):
+        path.write_bytes(data)
+        assert len(list(find_containers(path))) == count
+    path.write_bytes(compressed(plain) + b"more")
+    with pytest.raises(FormatError, match="expected zeros or another bundle after a compressed"):
+        list(find_containers(path))

@@ -27,27 +27,6 @@ def loaded(path: Path, device: str) -> list[tuple[str, ...]]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("device", "expected"),
-    [
-        ("gfx906", ("gfx906",)),
-        ("gfx906:xnack+", ("gfx906",)),
-        ("gfx90a:xnack+", ("gfx90a:xnack+",)),
-        ("gfx90a:sramecc+:xnack-", ("gfx90a:xnack-",)),
-        ("gfx90a", ()),
-        ("gfx1030", ()),
-        ("hipv4-amdgcn-amd-amdhsa--gfx906", ("gfx906",)),
-        ("hip-amdgcn-amd-amdhsa--gfx906", ("gfx906",)),
-        ("openmp-amdgcn-amd-amdhsa--gfx906", ()),
-    ],
-)
-def test_rules(tmp_path: Path, device: str, expected: tuple[str, ...]) -> None:
-    """A device must have the features that an image sets; an open feature fits any setting."""
-    images = {HOST: b"", "gfx906": b"1", "gfx90a:xnack+": b"2", "gfx90a:xnack-": b"3"}
-    path = make_bundle(tmp_path / "b", images)
-    assert loaded(path, device) == [expected]
-
-
 def test_most_specific(tmp_path: Path) -> None:
     """Of several compatible images, the device loads the one that sets the most features."""
     # No tool bundles these together: the composition rules forbid it.

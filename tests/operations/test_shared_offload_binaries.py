@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from offload_tool.operations.merge import MergeError, merge_files
 from offload_tool.operations.thin import thin_file
 from tests.conftest import Tool, run_tool
 from tests.formats.compressed import ZLIB, ZSTD, compressed_offload_binary
-from tests.operations.fatbins import code
+from tests.operations.fatbins import code, make_package
 
 TARGETS = ["gfx1030", "gfx906", "gfx90a:xnack+", "gfx90a:xnack-"]
 IMAGES = {target: code(target, 3000 + 7 * len(target)) for target in TARGETS}
@@ -32,14 +31,7 @@ FORMS = ["shared", "zlib", "zstd"]
 
 def make(path: Path, form: str, *targets: str) -> Path:
     """Write one binary with an image for each target."""
-    rows = []
-    for target in targets:
-        image = path.with_name(f"image.{target}.o")
-        image.write_bytes(IMAGES[target])
-        rows.append(
-            PackagedImage(image, {"triple": "amdgcn-amd-amdhsa", "arch": target}, kind="hip")
-        )
-    package_images(rows, path, generation=23)
+    make_package(path, [(target, IMAGES[target]) for target in targets], generation=23)
     if form != "shared":
         method = ZLIB if form == "zlib" else ZSTD
         path.write_bytes(compressed_offload_binary(path.read_bytes(), method))
@@ -170,7 +162,7 @@ def test_llvm_23_reads_what_thin_and_merge_make(tmp_path: Path, llvm23: Tool) ->
     thin_file(tmp_path / "all", tmp_path / "some", keep=[Device.parse("gfx906")])
     tool = llvm23("llvm-offload-binary")
     for name, targets in (("all", TARGETS), ("some", ["gfx906"])):
-        done = subprocess.run([tool, name], cwd=tmp_path, capture_output=True, check=True)
+        output = run_tool(tool, name, cwd=tmp_path)
         names = [f"{name}-amdgcn-amd-amdhsa-{t}.{n}.o" for n, t in enumerate(targets)]
-        assert done.stdout.decode() == "".join(f"Extracted: {n}\n" for n in names)
+        assert output == "".join(f"Extracted: {n}\n" for n in names)
         assert [(tmp_path / n).read_bytes() for n in names] == [IMAGES[t] for t in targets]

@@ -8,21 +8,17 @@ import random
 import re
 import struct
 import subprocess
-import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from offload_tool import BundleEntryID, bundle_files
 from offload_tool.cli.llvm.bundler import run_bundler
 from offload_tool.containers import walk
 from offload_tool.errors import FileError, FormatError, OffloadError
 from offload_tool.formats.bundle.binary import plan_bundle
-from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.io import InputFile
 from offload_tool.operations import unarchive
 from offload_tool.operations.unarchive import (
@@ -34,7 +30,8 @@ from offload_tool.operations.unarchive import (
 from tests.conftest import Tool, identity, program, run_tool
 from tests.formats.compressed import ZLIB, ZSTD, compressed
 from tests.formats.object_files import make_elf
-from tests.operations.archives import archive_of
+from tests.formats.object_files import member_header as header
+from tests.operations.archives import archive_of, members_of
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 GPU = "hip-amdgcn-amd-amdhsa--"
@@ -60,8 +57,11 @@ def bundle(folder: Path, entries: dict[str, bytes], **options: object) -> bytes:
 
 
 def names(path: Path) -> list[str]:
-    data = memoryview(path.read_bytes())
-    return [member.name for member in ArchiveReader(data, path=path)]
+    return [name for name, _ in members_of(path)]
+
+
+def images_in(path: Path) -> list[bytes]:
+    return [image for _, image in members_of(path)]
 
 
 @pytest.fixture
@@ -185,28 +185,6 @@ def test_random_archives(
 
 
 @pytest.mark.llvm
-def test_openmp_served_by_hip(
-    tmp_path: Path, contents: dict[str, bytes], llvm: Tool, capfd
-) -> None:
-    """With -hip-openmp-compatible, entries of either kind serve the other, as in LLVM."""
-    data = bundle(tmp_path, {HOST: b"", GPU + "gfx906": contents["device"]})
-    hda = archive_of(tmp_path / "hda.a", {"m.o": data})
-    wanted = ["openmp-amdgcn-amd-amdhsa--gfx906"]
-    for flags in ([], ["-hip-openmp-compatible"]):
-        assert differs(llvm, capfd, hda, wanted, flags) == ""
-
-
-@pytest.mark.llvm
-def test_thin_archive(tmp_path: Path, contents: dict[str, bytes], llvm: Tool, capfd) -> None:
-    members = tmp_path / "members"
-    members.mkdir()
-    data = bundle(tmp_path, {HOST: b"", GPU + "gfx906": contents["device"]})
-    (members / "m.o").write_bytes(data)
-    run_tool(llvm("llvm-ar"), "rcT", "hda.a", "members/m.o", cwd=tmp_path)
-    assert differs(llvm, capfd, tmp_path / "hda.a", [GPU + "gfx906"], []) == ""
-
-
-@pytest.mark.llvm
 def test_conflicting_members(tmp_path: Path, llvm: Tool, capfd) -> None:
     """-check-input-archive names the conflicting entries, member and archive, as LLVM does."""
     good = bundle(tmp_path, {GPU + "gfx906": b"x"})
@@ -293,12 +271,7 @@ def test_compressed_members_of_darwin_archives(tmp_path: Path, llvm: Tool) -> No
     names = [f"m{index}.o" for index in range(len(images))]
     run_tool(llvm("llvm-ar"), "qcs", "--format=darwin", "hda.a", *names, cwd=tmp_path)
     unbundle_archive(tmp_path / "hda.a", {ONE: tmp_path / "out.a"})
-    assert members_of(tmp_path / "out.a") == images
-
-
-def members_of(path: Path) -> list[bytes]:
-    data = memoryview(path.read_bytes())
-    return [bytes(member.content(data)) for member in ArchiveReader(data, path=path)]
+    assert images_in(tmp_path / "out.a") == images
 
 
 def binary(*entries: tuple[str, bytes]) -> bytes:
@@ -327,7 +300,7 @@ def test_large_archives_are_written_at_once(
         results.append([path.read_bytes() for path in outputs.values()])
     assert results[0] == results[1]
     for (_, data), path in zip(rows, outputs.values(), strict=True):
-        assert members_of(path) == [data] * count
+        assert images_in(path) == [data] * count
 
 
 def test_failure_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,7 +335,7 @@ def test_threads_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.Monk
     unbundle_archive(archive_of(tmp_path / "hda.a", {"m": data}), outputs)
     assert started
     for target, path in outputs.items():
-        assert members_of(path) == [str(target).encode()]
+        assert images_in(path) == [str(target).encode()]
 
 
 def test_only_changed_archives_are_replaced(tmp_path: Path) -> None:
@@ -375,14 +348,10 @@ def test_only_changed_archives_are_replaced(tmp_path: Path) -> None:
         before.append([identity(path) for path in outputs.values()])
     assert before[0][0] == before[1][0]
     assert before[0][1][0] != before[1][1][0]  # another inode
-    assert members_of(tmp_path / "gfx908") == [b"new"]
+    assert images_in(tmp_path / "gfx908") == [b"new"]
 
 
 # --- broken inputs ------------------------------------------------------------------------------
-
-
-def header(name: bytes, size: int) -> bytes:
-    return name.ljust(16) + b"0           0     0     644     " + b"%-10d" % size + b"`\n"
 
 
 def archive(*members: tuple[bytes, bytes], magic: bytes = b"!<arch>\n") -> bytes:
@@ -397,19 +366,9 @@ def thin(name: bytes) -> bytes:
     return archive((b"//", table), magic=b"!<thin>\n") + header(b"/0", 5)
 
 
-def claiming(offset: int, size: int) -> bytes:
-    """Return a bundle whose only entry has this `offset` and `size`."""
-    name = (GPU + "gfx906").encode()
-    table = struct.pack("<QQQQ", 1, offset, size, len(name)) + name
-    return b"__CLANG_OFFLOAD_BUNDLE__" + table + b"code"
-
-
 GOOD_MEMBER = (b"good.o/", GOOD)
-FIRST = 8 + 60 + len(GOOD) + (len(GOOD) & 1)
-"""Offset of a second member's header."""
 BAD_ELF = b"\x7fELF" + ELF[4:40] + struct.pack("<Q", 1 << 40) + ELF[48:]
 CORRUPT = {
-    "member-header-cut": (archive(GOOD_MEMBER) + header(b"b/", 0)[:30], r"offset 0x{FIRST:x}, hea"),
     "member-cut": (archive(GOOD_MEMBER, (b"b.o/", GOOD))[:-9], r"size of member 2 \('b.o'\)"),
     "bundle-cut": (archive(GOOD_MEMBER, (b"b.o/", GOOD[:-9])), r"\(b.o\)', offset 0x56, entry 2"),
     "id-without-fields": (
@@ -427,10 +386,6 @@ CORRUPT = {
     ),
     "object-cut": (archive((b"b.o/", make_elf()[:-9])), r"\(b.o\)', offset 0x.*cut short"),
     "name-leads-out": (archive((b"../../evil.o/", GOOD)), r"offset 0x8, member '../../evil.o'"),
-    "long-name-leads-out": (
-        archive((b"//", b"a/../../../evil.o/\n"), (b"/0", GOOD)),
-        r"offset 0x.*, member 'a/../../../evil.o': expected",
-    ),
     "bsd-name-leads-out": (
         archive((b"#1/12", b"../evil.o\0\0\0" + GOOD)),
         r"offset 0x8, member '../evil.o': expected a name without '..'",
@@ -439,10 +394,6 @@ CORRUPT = {
         archive((b"#1/8", b"a\nb.o\0\0\0" + GOOD)),
         r"offset 0x8, member 'a\\nb.o': has an entry for which a member with the name 'a\\nb-",
     ),
-    "compressed-bomb": (
-        archive((b"b.o/", compressed(GOOD, size=1 << 62))),
-        r"\(b.o\)', offset 0x10, uncompressed size: .*found 4611686018427387904",
-    ),
     "thin-missing": (
         thin(b"gone.o"),
         r"offset 0x4c, member 'gone.o': '.*gone.o': No such file.*needs the files",
@@ -450,15 +401,6 @@ CORRUPT = {
     "thin-itself": (thin(b"hda.a"), r"offset 0x.*, member 'hda.a': .*has itself as a member"),
     "thin-itself-by-a-link": (thin(b"link.a"), r"offset 0x.*member 'link.a': .*has itself"),
     "thin-device": (thin(b"/dev/zero"), r"member '/dev/zero': .*is not a regular file"),
-    "thin-folder": (thin(b"."), r"member '.': .*is not a regular file"),
-    "thin-inside-an-archive": (
-        archive((b"//", b"in.a/\n"), magic=b"!<thin>\n") + header(b"/0:68", 5),
-        r"offset 0x4a, name of member 1.*put that archive's members in",
-    ),
-    "import-library": (
-        archive((b"/", bytes(4)), (b"/", bytes(8)), (b"x.dll/", b"\0\0\xff\xff\0\0" + bytes(20))),
-        r"offset 0x.*COFF import library of 'x.dll'.*give the static library",
-    ),
 }  # fmt: skip
 
 
@@ -477,7 +419,7 @@ def test_corrupt_archives(
     assert line.startswith(f"tool: error: '{hda}")
     assert line.count("\n") == 1
     assert "offset 0x" in line
-    assert re.search(message.format(FIRST=FIRST), line)
+    assert re.search(message, line)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hda.a", "link.a"]
 
 
@@ -486,7 +428,7 @@ def test_lying_symbol_index(tmp_path: Path, field: bytes) -> None:
     """The symbol index of an HDA is not read, so wrong contents have no effect."""
     (tmp_path / "hda.a").write_bytes(archive((field, b"\xff" * 4), GOOD_MEMBER))
     unbundle_archive(tmp_path / "hda.a", {ONE: tmp_path / "out.a"})
-    assert members_of(tmp_path / "out.a") == [ELF]
+    assert images_in(tmp_path / "out.a") == [ELF]
 
 
 def test_archive_in_an_archive(tmp_path: Path) -> None:
@@ -550,68 +492,3 @@ def test_names_with_folders(tmp_path: Path) -> None:
     hda = archive_of(tmp_path / "hda.a", {"some/folder/m.o": GOOD, "/m.o": GOOD})
     unbundle_archive(hda, {ONE: tmp_path / "out.a"})
     assert names(tmp_path / "out.a") == [f"m-{GPU}gfx906m.bc"] * 2
-
-
-def sample() -> bytes:
-    """Return an archive with every feature that can be broken."""
-    marked = make_elf(
-        extra={f"__CLANG_OFFLOAD_BUNDLE__{i}".encode(): b"x" for i in (HOST, GPU + "gfx906")}
-    )
-    members = [
-        (b"//", b"a_long_member_name.o/\n"),
-        (b"/0", GOOD),
-        (b"c.o/", compressed(GOOD)),
-        (b"z.o/", compressed(GOOD, 2, ZLIB)),
-        (b"o.o/", marked),
-        (b"#1/4", b"n.o\0" + GOOD),
-        (b"t.txt/", b"text"),
-    ]
-    return archive(*members)
-
-
-SAMPLE = sample()
-
-
-def outcome(data: bytes) -> str:
-    """Unbundle; return the error, with extra lines for leftovers."""
-    with tempfile.TemporaryDirectory() as folder:
-        hda, out = Path(folder, "hda.a"), Path(folder, "out.a")
-        hda.write_bytes(data)
-        try:
-            unbundle_archive(hda, {ONE: out}, options=ArchiveOptions(allow_missing=True))
-        except OffloadError as error:
-            left = [path.name for path in Path(folder).iterdir()]
-            return f"{error}" if left == ["hda.a"] else f"{error}\nleft {left}"
-        assert len(members_of(out)) < 100
-        return ""
-
-
-def test_sample_is_good() -> None:
-    """The input of the next tests is valid, in all its members."""
-    assert outcome(SAMPLE) == ""
-
-
-LIES = [0, 1, 0x7FFFFFFF, 0xFFFFFFFF, (1 << 63) - 1, (1 << 64) - 1]
-NUMBERS = st.builds(
-    lambda value, size: (value % (1 << 8 * size)).to_bytes(size, "little"),
-    *(st.sampled_from(LIES), st.sampled_from([2, 4, 8])),
-)
-
-
-@settings(max_examples=400)
-@given(
-    changes=st.lists(
-        st.tuples(st.integers(0, len(SAMPLE) - 8), st.binary(min_size=1, max_size=1) | NUMBERS),
-        min_size=1,
-        max_size=4,
-    ),
-    end=st.just(len(SAMPLE)) | st.integers(0, len(SAMPLE)),
-)
-def test_any_damage_gives_archives_or_a_clean_error(
-    changes: list[tuple[int, bytes]], end: int
-) -> None:
-    """With bytes or numbers changed, or an end cut off: outputs, or one line and no output."""
-    data = bytearray(SAMPLE)
-    for position, value in changes:
-        data[position : position + len(value)] = value
-    assert "\n" not in outcome(bytes(data[:end]))

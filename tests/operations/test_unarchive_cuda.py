@@ -11,7 +11,6 @@ import pytest
 from offload_tool.containers.relocatable import relocatable_kinds
 from offload_tool.errors import OffloadError
 from offload_tool.formats.host_symbols import CudaHostCode, cuda_host_code, union
-from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.formats.offload_binary import ImageKind
 from offload_tool.operations.embed import write_cuda_fatbin
@@ -19,6 +18,7 @@ from offload_tool.operations.package import PackagedImage, package_images
 from offload_tool.operations.unarchive_cuda import linked_entries, unbundle_cuda_library
 from tests.conftest import Tool, run_tool
 from tests.formats.cuda_images import images_of
+from tests.operations.archives import members_of
 
 Make = Callable[..., Path]
 PTX = b".version 8.8\n.target sm_80\n.address_size 64\n"
@@ -80,10 +80,9 @@ def of_clang(path: Path) -> str:
 
 
 def members(path: Path) -> dict[str, bytes]:
-    data = memoryview(path.read_bytes())
-    found = list(ArchiveReader(data))
-    assert len({member.name for member in found}) == len(found)
-    return {each.name: bytes(data[each.offset : each.offset + each.size]) for each in found}
+    found = members_of(path)
+    assert len(dict(found)) == len(found)
+    return dict(found)
 
 
 @pytest.mark.llvm
@@ -158,12 +157,12 @@ def test_host_code(assemble: Make) -> None:
         path = assemble("host.o", *lines)
         return cuda_host_code(read_elf_tables(memoryview(path.read_bytes()), path=path))
 
-    asks = read(".globl f", "f: call __cudaRegisterLinkedBinary_1_one", ".text")
-    serves = read(
+    needs = read(".globl f", "f: call __cudaRegisterLinkedBinary_1_one", ".text")
+    defines = read(
         ".globl __cudaRegisterLinkedBinary_1_one", "__cudaRegisterLinkedBinary_1_one: ret"
     )
-    assert asks.unresolved == ["_1_one"]
-    assert union(asks, serves).unresolved == []
+    assert needs.unresolved == ["_1_one"]
+    assert union(needs, defines).unresolved == []
     entry = '.section {},"aw"\n.quad 0\n.short 1, {}\n.zero 44'
     assert read(entry.format("llvm_offload_entries", 2)).has_entries
     assert not read(entry.format("llvm_offload_entries", 4)).has_entries

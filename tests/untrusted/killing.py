@@ -1,15 +1,12 @@
-"""Commands that write, ended at random moments: ``python -m tests.untrusted.killing``.
+"""Commands that write, ended by a signal at any moment.
 
 A stopped command (SIGTERM, SIGINT) leaves the output as it was, or whole, and nothing else. A
 killed one (SIGKILL) leaves the output likewise; what else it leaves, the next run takes away,
 apart from a whole output that has its temporary name for the moment between two system calls.
 """
 
-# ruff: noqa: T201 - it prints its findings.
-
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import shutil
@@ -18,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,7 +43,7 @@ _OLD = b"what was there before"
 class Victim(NamedTuple):
     """A command that writes ``../o/out``, from the folder of its inputs."""
 
-    words: tuple[str, ...]
+    args: tuple[str, ...]
     program: tuple[str, ...] = TOOL
 
 
@@ -85,7 +81,7 @@ class Trial:
 
     def __init__(self, victim: Victim, folder: Path) -> None:
         self.folder, self.outputs = folder, folder / "o"
-        self.command = [*victim.program, *victim.words]
+        self.command = [*victim.program, *victim.args]
         self.environment = os.environ | {
             "TMPDIR": str(folder / "tmp"),
             "PYTHONPATH": str(Path.cwd()),
@@ -136,8 +132,8 @@ class Trial:
             old.write_bytes(_OLD)
         return self._state()
 
-    def run(self, number: int, after: float, *, is_old: bool) -> tuple[str, list[str]]:
-        """Send a signal `after` a part of the command's time; return leftovers and faults."""
+    def run(self, number: int, after: float, *, is_old: bool) -> list[str]:
+        """Send a signal `after` a part of the command's time; return faults."""
         before = self._restore(is_old=is_old)
         with subprocess.Popen(
             *(self.command,), cwd=self.folder / "in", env=self.environment, text=True,
@@ -145,19 +141,17 @@ class Trial:
         ) as process:  # fmt: skip
             time.sleep(self.seconds * after)
             process.send_signal(number)
-            _, said = process.communicate(timeout=60)
-        return self._judge(number, process.returncode, said, before)
+            _, errors = process.communicate(timeout=60)
+        return self._judge(number, process.returncode, errors, before)
 
-    def _judge(
-        self, number: int, status: int, said: str, before: dict[str, bytes]
-    ) -> tuple[str, list[str]]:
+    def _judge(self, number: int, status: int, errors: str, before: dict[str, bytes]) -> list[str]:
         wrong = []
         if status == 128 + number:
             line = f"offload-tool: ended by {signal.Signals(number).name}; outputs are whole, "
-            if said != line + "or what they were\n":
-                wrong.append(f"said {said!r}")
-        elif status not in (0, -number) and "KeyboardInterrupt" not in said:  # Python's own start
-            wrong.append(f"status {status}: {said!r}")
+            if errors != line + "or what they were\n":
+                wrong.append(f"errors {errors!r}")
+        elif status not in (0, -number) and "KeyboardInterrupt" not in errors:  # Python's own start
+            wrong.append(f"status {status}: {errors!r}")
         left = self._litter()
         state = {
             name: data for name, data in self._state().items() if not name.startswith(".offload-")
@@ -178,7 +172,7 @@ class Trial:
                 wrong.append(f"the next run left {litter}")
             if self._state() not in (self.whole, before | self.whole):
                 wrong.append("the next run's output is another")
-        return ("left something" if left else "nothing left"), wrong
+        return wrong
 
     def _is_whole(self, name: str) -> bool:
         """Return whether a file is the output just before its rename."""
@@ -203,35 +197,3 @@ def a_trial(name: str) -> Iterator[Trial]:
     """Yield the trial of a command, in a folder that is removed after the block."""
     with tempfile.TemporaryDirectory(prefix="killing-") as folder:
         yield Trial(VICTIMS[name], Path(folder))
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.untrusted.killing", description=__doc__)
-    parser.add_argument("--kills", type=int, default=200, help="of each command")
-    parser.add_argument("names", nargs="*", default=sorted(VICTIMS), metavar="COMMAND")
-    given = parser.parse_args()
-    bad = 0
-    print(f"{'command':20} {'signal':8} kills  left something  wrong")
-    for name in given.names:
-        with a_trial(name) as trial:
-            for number, kills in zip(SIGNALS, _shares(given.kills), strict=True):
-                counts: Counter[str] = Counter()
-                for step in range(kills):
-                    left, wrong = trial.run(number, random.uniform(0, 1.05), is_old=step % 2 == 0)
-                    counts[left] += 1
-                    counts["wrong"] += bool(wrong)
-                    for text in wrong:
-                        print(f"    {name}: {text}", flush=True)
-                bad += counts["wrong"]
-                row = f"{name:20} {signal.Signals(number).name:8} {kills:5}  "
-                print(f"{row}{counts['left something']:14}  {counts['wrong']:5}", flush=True)
-    return 1 if bad else 0
-
-
-def _shares(kills: int) -> tuple[int, int, int]:
-    third = kills // len(SIGNALS)
-    return third, third, kills - 2 * third
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,6 +12,7 @@ from msgpack import packb
 
 from offload_tool.formats.kpack.marker import KpackMarker
 from tests.formats.marked_programs import marked_program
+from tests.formats.object_files import member_header
 from tests.fuzz.seeds import GFX906, bundle, zipped
 
 _SECTION, _HEADER = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<16sHHIQQQIHHHHHH")
@@ -83,13 +84,10 @@ def kpack(keys: int, code: bytes = b"image") -> bytes:
 
 def _archive(magic: bytes, names: bytes, content: bytes, members: int) -> bytes:
     """Return an archive with a table of `names`, whose members all have the first one."""
-
-    def row(name: bytes, size: int) -> bytes:
-        return name.ljust(16) + b"0".ljust(12) + b"0     0     644     %-10d`\n" % size
-
     names += b"/\n"
     names += b"\n" * (len(names) % 2)
-    return magic + row(b"//", len(names)) + names + (row(b"/0", len(content)) + content) * members
+    rows = (member_header(b"/0", len(content)) + content) * members
+    return magic + member_header(b"//", len(names)) + names + rows
 
 
 def archive_of_one_name(length: int, members: int) -> bytes:
@@ -115,9 +113,9 @@ class Case:
     """Files in a folder, and the command that reads them."""
 
     def __init__(
-        self, words: str, make: Callable[[], dict[str, bytes]], refused: str | None = None
+        self, args: str, make: Callable[[], dict[str, bytes]], refused: str | None = None
     ) -> None:
-        self.words = words.split()
+        self.args = args.split()
         self.refused = refused
         """The message, if a limit ends the command."""
         self._make = make

@@ -98,17 +98,13 @@ def test_a_huge_bss(tmp_path: Path, capsys: Capture) -> None:
     struct.pack_into("<Q", data, row + 48, 1 << 31)  # sh_addralign
     (tmp_path / "x.o").write_bytes(data)
     (tmp_path / "y").write_bytes(bundle({b"host-x86_64-unknown-linux-gnu-": b""}))
-    args = [
-        "bundler",
-        "-type=o",
-        "-targets=host-x86_64-unknown-linux-gnu-,hip-amdgcn-amd-amdhsa--gfx90a",
-    ]
-    args += [
+    targets = "-targets=host-x86_64-unknown-linux-gnu-,hip-amdgcn-amd-amdhsa--gfx90a"
+    files = [
         f"-input={tmp_path / 'x.o'}",
         f"-input={tmp_path / 'y'}",
         f"-output={tmp_path / 'out'}",
     ]
-    assert main(args) == 1
+    assert main(["bundler", "-type=o", targets, *files]) == 1
     assert "OFFLOAD_MAX_WRITTEN" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

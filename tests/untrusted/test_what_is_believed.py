@@ -13,14 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool import list_images
 from offload_tool.cli import main
-from offload_tool.errors import FileError, FormatError, LimitError, OffloadError, UsageError
-from offload_tool.formats.kpack.marker import KpackMarker
+from offload_tool.errors import LimitError, OffloadError, UsageError
 from offload_tool.io import InputFile
 from offload_tool.io.file_digests import DigestCache, digest_of
 from offload_tool.io.limits import Budget, Limits, limited
-from offload_tool.io.output_folder import new_folder
 from offload_tool.io.temporary_directory import _boot_id, temporary_folder
 from offload_tool.launch.jobserver import slots_of
 from offload_tool.manifest.manifest import read_record
@@ -29,15 +26,25 @@ from offload_tool.sccache_dist.cluster import load_cluster
 from offload_tool.sccache_dist.config import read_token
 from offload_tool.toolchain import disk_cache
 from tests.conftest import Capture
-from tests.formats.kpack_archives import write_archive
-from tests.formats.marked_programs import marked_program
 from tests.fuzz.seeds import GFX906, bundle, zipped
-from tests.operations.archives import thin_archive
+from tests.untrusted.test_output_folders import test_names_below_links as output_folder
+from tests.untrusted.test_walks import test_a_kpack_marker_of_files_elsewhere as kpack_archive
+from tests.untrusted.test_walks import test_a_thin_archive_of_files_elsewhere as thin_archive
+from tests.untrusted.test_walks import test_an_input_that_is_no_file as input_file
 
 BUNDLE = bundle({GFX906: b"image"})
 DOCUMENT = Path(__file__).parents[2] / "docs/untrusted.md"
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be a second user, too")
+
+
+ELSEWHERE = {
+    "input_file": input_file,
+    "member_of_a_thin_archive": thin_archive,
+    "kpack_archive_beside_a_program": kpack_archive,
+    "output_folder": output_folder,
+}
+"""Rows with tests in other modules."""
 
 
 def run(*args: str, cwd: Path | None = None) -> str:
@@ -84,17 +91,7 @@ def test_the_table_and_the_tests_agree() -> None:
     rows.remove("what")
     names = {row.replace(" ", "_").replace("`", "") for row in rows}
     tests = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
-    assert names == tests - {"the_table_and_the_tests_agree"}
-
-
-def test_input_file(tmp_path: Path) -> None:
-    """A file that is not regular is rejected by its type, and does not block."""
-    os.mkfifo(tmp_path / "fifo")
-    (tmp_path / "link").symlink_to("/dev/zero")
-    assert "is a FIFO" in run("list", str(tmp_path / "fifo"))
-    assert "is a device" in run("list", str(tmp_path / "link"))
-    (tmp_path / "broken").write_bytes(BUNDLE[:40])
-    assert "broken" in run("list", str(tmp_path / "broken"))
+    assert names == (tests | set(ELSEWHERE)) - {"the_table_and_the_tests_agree"}
 
 
 def test_member_of_a_zip_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,27 +105,6 @@ def test_member_of_a_zip_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "OFFLOAD_MAX_UNPACKED" in run("list", str(wheel))
 
 
-def test_member_of_a_thin_archive(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_bytes(BUNDLE)
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in/link").symlink_to("../secret")
-    for name in ("../secret", "link"):
-        thin_archive(tmp_path / "in/a", [name])
-        assert "names a file outside of" in run("list", str(tmp_path / "in/a"))
-
-
-def test_kpack_archive_beside_a_program(tmp_path: Path) -> None:
-    program = tmp_path / "in/program"
-    program.parent.mkdir()
-    program.write_bytes(marked_program((KpackMarker("k", ("../a.kpack",)), 0), relocated=True))
-    write_archive(tmp_path / "a.kpack", [("k#0", "gfx906", b"image")], scheme="none")
-    with pytest.raises(FormatError, match="names the kpack archive"):
-        list_images(program)
-    program.write_bytes(marked_program((KpackMarker("k", ("b.kpack",)), 0), relocated=True))
-    (tmp_path / "in/b.kpack").write_bytes(b"KPAK")
-    assert list_images(program) == []
-
-
 def test_response_file(tmp_path: Path, capsys: Capture) -> None:
     """A FIFO and a device are rejected; files that include each other do not loop."""
     os.mkfifo(tmp_path / "fifo")
@@ -139,16 +115,6 @@ def test_response_file(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "c").write_text("-help " * 1000)
     assert main(["bundler", f"@{tmp_path / 'a'}"]) == 1
     assert "OFFLOAD_MAX_REREAD" in capsys.readouterr().err
-
-
-def test_output_folder(tmp_path: Path) -> None:
-    """A link below the folder is not followed; see test_output_folders.py."""
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/in").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(FileError, match="is a link"), new_folder(tmp_path / "out") as made:
-        made.folder("in")
-    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 @as_root
@@ -172,14 +138,14 @@ def test_temporary_folder_of_an_earlier_run(shared: Path) -> None:
 
 
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], bool]]:
+def recomputed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], bool]]:
     """Return a function that returns whether a cached answer is computed again."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     disk_cache.cache_folder.cache_clear()
 
-    def ask() -> bool:
+    def is_recomputed() -> bool:
         found = []
         answer = disk_cache.cached_result(
             ["question"], lambda: found.append(1) or "right", lambda _: [str(DOCUMENT)]
@@ -187,7 +153,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         assert answer == "right"
         return bool(found)
 
-    yield ask
+    yield is_recomputed
     disk_cache.cache_folder.cache_clear()
 
 
@@ -220,10 +186,10 @@ def test_cache_folder(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk_cache.cache_folder.cache_clear()
 
 
-def test_answer_of_the_driver(asked: Callable[[], bool], tmp_path: Path) -> None:
+def test_answer_of_the_driver(recomputed: Callable[[], bool], tmp_path: Path) -> None:
     """A file that another user put there is not used, and the driver is queried."""
-    assert asked()
-    assert not asked()
+    assert recomputed()
+    assert not recomputed()
     [file] = tmp_path.rglob("*.json")
     good = json.loads(file.read_bytes().partition(b"\n")[2])
 
@@ -239,30 +205,30 @@ def test_answer_of_the_driver(asked: Callable[[], bool], tmp_path: Path) -> None
         file.chmod(mode)
 
     put(lie, 0o620)
-    assert asked()
+    assert recomputed()
     (tmp_path / "lie").write_bytes(lie)
     file.unlink()
     file.symlink_to(tmp_path / "lie")
-    assert asked()
+    assert recomputed()
     file.unlink()
     os.mkfifo(file)
-    assert asked()
+    assert recomputed()
     damaged = lie.replace(b"wrong", b"other")
     for content in (b"[" * 100_000, b"{}", damaged, signed(package="other"), bytes(2 << 20)):
         put(content)
-        assert asked()
+        assert recomputed()
     for text in (b"[1]", b"null", b"{}", b"no JSON", b"[" * 100_000):  # of the right checksum
         put(digest_of(text).encode() + b"\n" + text)
-        assert asked()
+        assert recomputed()
     put(signed(witnesses=[]))
-    assert asked()
+    assert recomputed()
     witness = {str(DOCUMENT): [1, 2, 3, 4]}
     put(signed(witnesses=witness))
-    assert asked()
+    assert recomputed()
     if os.geteuid() == 0:
         put(lie)
         os.chown(file, NOBODY, NOBODY)
-        assert asked()
+        assert recomputed()
 
 
 @pytest.mark.parametrize(

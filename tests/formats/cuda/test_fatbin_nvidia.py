@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from offload_tool.errors import UsageError
 from offload_tool.formats.cuda.fatbin import NewCudaEntry, plan_cuda_fatbin
+from tests.conftest import run_tool
 from tests.formats.cuda_images import PROCESSORS, content_of, cubin, images_of, odd_ptx, ptx
 from tests.formats.nvfatbin import Image, NvFatbin
 
@@ -105,7 +105,7 @@ def test_random_as_fatbinary(seed: int, nvidia: Tool, cubins: list[Image], tmp_p
     options = next((image.options for image in images if image.options), "")
     command += [f"-ident={identifier}"] if identifier else []
     command += [f"-cmdline={options}"] if options else []
-    subprocess.run(command, check=True)
+    run_tool(*command)
     images = [image._replace(identifier=identifier) for image in images]
     check((tmp_path / "theirs").read_bytes(), images, style)
 
@@ -131,15 +131,12 @@ def test_cuobjdump_reads_it(
 ) -> None:
     images = [*cubins[:9], Image("ptx", "sm_90a", ptx("sm_90a"), "n.cu")]
     (tmp_path / "f.fatbin").write_bytes(written(images, level))
-    output = subprocess.run(
-        [nvidia("cuobjdump"), "f.fatbin"], cwd=tmp_path, check=True, capture_output=True, text=True
-    ).stdout
+    output = run_tool(nvidia("cuobjdump"), "f.fatbin", cwd=tmp_path)
     arches = [line.split()[-1] for line in output.splitlines() if line.startswith("arch = ")]
     assert arches == [image.processor for image in images]
     assert output.count("host = linux") == output.count("compile_size = 64bit") == len(images)
     for what in ("-xelf", "-xptx"):
-        command = [nvidia("cuobjdump"), what, "all", "f.fatbin"]
-        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+        run_tool(nvidia("cuobjdump"), what, "all", "f.fatbin", cwd=tmp_path)
     found = {path.read_bytes() for path in tmp_path.glob("*.cubin")}
     assert found == {image.content for image in images[:-1]}
     (text,) = tmp_path.glob("*.ptx")
@@ -159,14 +156,9 @@ def test_concatenated(
         (tmp_path / str(number)).write_bytes(image.content)
         sm = image.processor.removeprefix("sm_")
         command.append(f"--image3=kind={image.kind},sm={sm},file={tmp_path}/{number}")
-    subprocess.run(command, check=True)
+    run_tool(*command)
     for what in ("-xelf", "-xptx"):
-        subprocess.run(
-            [nvidia("cuobjdump"), what, "all", "f.fatbin"],
-            cwd=tmp_path,
-            check=True,
-            capture_output=True,
-        )
+        run_tool(nvidia("cuobjdump"), what, "all", "f.fatbin", cwd=tmp_path)
     data = (tmp_path / "f.fatbin").read_bytes()
     found = contents(data)
     assert {image.identifier for image in images_of(data)} == {name}

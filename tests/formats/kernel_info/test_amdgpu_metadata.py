@@ -48,7 +48,7 @@ def test_as_readelf(target: str, flags: tuple[str, ...], llvm: Tool, tmp_path: P
 
 
 def test_what_is_read() -> None:
-    """Numbers that may be missing are None; what is not asked for, at any depth, is no matter."""
+    """Numbers that may be missing are None; other keys, at any depth, are ignored."""
     more = {"amdhsa.printf": ["1:1:4:%d\\n"], "amdhsa.target": "amdgcn-amd-amdhsa--gfx90a"}
     counted = KERNEL | {".agpr_count": 4, ".vgpr_spill_count": 2, ".sgpr_spill_count": 3}
     assert read(metadata([KERNEL, counted], **more)) == [
@@ -73,7 +73,7 @@ def test_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_msgpack(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy of the package in a project may lack msgpack: that is said."""
+    """A copy of the package in a project may lack msgpack, which is an error."""
     monkeypatch.setitem(sys.modules, "msgpack", None)
     with pytest.raises(UsageError, match="with the package 'msgpack'; install it"):
         read(metadata([]))

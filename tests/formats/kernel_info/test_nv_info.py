@@ -1,4 +1,4 @@
-"""What cubins say of their kernels, compared with cuobjdump's words, and broken."""
+"""The attributes of cubins' kernels, compared with cuobjdump's output, and broken."""
 
 from __future__ import annotations
 

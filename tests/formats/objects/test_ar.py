@@ -23,6 +23,7 @@ from offload_tool.formats.objects.ar import (
 from offload_tool.io import InputFile, replace_file
 from tests.conftest import Tool, missing, program, run_tool
 from tests.formats.object_files import archive_bytes
+from tests.formats.object_files import member_header as header
 
 Contents = list[tuple[str, bytes]]
 LONG = "x" * 98 + ".o"
@@ -55,14 +56,6 @@ def read(data: bytes, path: Path | None = None) -> Contents:
         )
         for member in ArchiveReader(view, path=path)
     ]
-
-
-def header(name: bytes, size: int | bytes, **fields: bytes) -> bytes:
-    text = b"%d" % size if isinstance(size, int) else size
-    attributes = fields.get("date", b"0").ljust(12) + fields.get("user", b"0").ljust(6)
-    attributes += fields.get("group", b"0").ljust(6) + fields.get("mode", b"644").ljust(8)
-    end = fields.get("terminator", b"`\n")
-    return name.ljust(16) + attributes + text.ljust(10) + end
 
 
 def test_layout_byte_by_byte() -> None:
@@ -151,15 +144,6 @@ def test_members_added_one_by_one(tmp_path: Path, seed: int) -> None:
         with replace_file(tmp_path / "out") as out:
             growing.write_to(out)
     assert (tmp_path / "out").read_bytes() == joined(layout, contents)
-
-
-@pytest.mark.parametrize("name", [b"", b"a\nb", b"a\0b"])
-def test_members_that_cannot_be_added(name: bytes) -> None:
-    source = InputFile.from_data("m", memoryview(b""))
-    with pytest.raises(UsageError, match="is empty or has NUL or a line end"):
-        GrowingArchive().add(name, source, 0, 0, None)
-    with pytest.raises(UsageError, match="has 10000000000 bytes"):
-        GrowingArchive().add(b"a", source, 0, 10**10, None)
 
 
 def test_offsets_of_64_bits() -> None:

@@ -212,10 +212,10 @@ def test_broken_bitcode(compile_source: Compile) -> None:
     assert outcomes == {True, False}
 
 
-def block(number: int, content: bytes, words: int | None = None) -> bytes:
+def block(number: int, content: bytes, size: int | None = None) -> bytes:
     content += bytes(-len(content) % 4)
-    size = len(content) // 4 if words is None else words
-    return struct.pack("<II", 1 | number << 2 | 3 << 10, size) + content
+    count = len(content) // 4 if size is None else size
+    return struct.pack("<II", 1 | number << 2 | 3 << 10, count) + content
 
 
 def blob(content: bytes) -> bytes:
@@ -242,13 +242,10 @@ def module(flags: int = 1 << 10, *, name: tuple[int, int] = (0, 1), **changes: i
 def test_module_by_hand() -> None:
     """A symbol table is found block by block, and the flags choose the symbols."""
     assert member_symbols(memoryview(module())) == b"s\0"
+    assert member_symbols(memoryview(module() + bytes(16))) == b"s\0"
     assert member_symbols(memoryview(module(version=4))) == b"s\0"
     for flags in (0, 1 << 10 | 1 << 3, 1 << 10 | 1 << 11):
         assert member_symbols(memoryview(module(flags))) == b""
-
-
-def test_padding_behind_bitcode() -> None:
-    assert member_symbols(memoryview(module() + bytes(16))) == b"s\0"
 
 
 STRINGS = b"\0first\0second\0"
@@ -289,19 +286,10 @@ def test_elf_by_hand(changes: tuple[tuple[str, int, int], ...], expected: bytes)
 
 
 BROKEN_ELF = {
-    "class": ((("<B", 4, 3),), "e_ident"),
     "byte-order": ((("<B", 5, 0),), "e_ident"),
-    "sections-behind-end": ((("<Q", 40, 1 << 40),), "section header table"),
-    "section-size": ((("<H", 58, 63),), "e_shentsize"),
-    "section-number": ((("<H", 60, 4),), "section header table"),
     "no-section-0": ((("<H", 60, 0), ("<Q", 40, 400)), "section header table"),
     "huge-section-number": ((("<H", 60, 0), ("<Q", HEADERS_AT + 32, 1 << 60)), "section header"),
-    "symbol-size": ((("<Q", SYMTAB + 56, 23),), "sh_entsize"),
-    "half-a-symbol": ((("<Q", SYMTAB + 32, 25),), "sh_size"),
-    "symbols-behind-end": ((("<Q", SYMTAB + 24, 999),), "section header 1"),
-    "no-such-strings": ((("<I", SYMTAB + 40, 3),), "sh_link"),
     "strings-of-other-type": ((("<I", SYMTAB + 40, 1),), "sh_link"),
-    "strings-behind-end": ((("<Q", SYMTAB + 64 + 24, 999),), "section header 2"),
     "strings-not-ended": ((("<Q", SYMTAB + 64 + 32, 13),), "sh_link"),
     "name-behind-end": ((("<I", 64 + 24, 14),), "st_name"),
 }
@@ -388,15 +376,7 @@ UNREADABLE = {
     ),
     "other-record": (b"BC\xc0\xde" + block(8, b"") + block(25, b"\x02" + bytes(63)), UNTABLED),
     "blob-behind-end": (b"BC\xc0\xde" + block(8, b"") + block(25, blob(bytes(99))[:20]), UNTABLED),
-    "coff-names-overlap": (
-        coff(*[record(b"\0\0\0\0\4\0\0\0", 0, 1, 2)] * 500, strings=b"n" * 9999 + b"\0"),
-        "far longer than the file",
-    ),
     "coff-table-behind-end": (coff(count=99), "cut short"),
-    "coff-name-behind-end": (
-        coff(record(b"\0\0\0\0\x63\0\0\0", 0, 1, 2)),
-        "offset 99 of the string",
-    ),
     "bigobj-cut": (
         bytes.fromhex("0000ffff02006486 00000000 c7a1bad1eebaa94baf20faf66aa4dcb8"),
         "cut short",

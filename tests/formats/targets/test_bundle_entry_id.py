@@ -265,13 +265,6 @@ def test_duplicates_name_both_spellings():
     )
 
 
-def test_duplicates_are_found_in_equal_spellings_too():
-    """The very same ID twice is a duplicate, without spellings as well."""
-    entry = BundleEntryID.parse(HIP + "-gfx906")
-    (problem,) = find_conflicts([entry, entry])
-    assert problem.startswith("Duplicate targets are not allowed: ")
-
-
 def test_composition_reports_everything_at_once():
     texts = ["-gfx906:xnack+", "-gfx906", "-gfx906", "-gfx906:xnack-", "-gfx908:xnack+", "-"]
     ids = [BundleEntryID.parse(HIP + text) for text in texts]

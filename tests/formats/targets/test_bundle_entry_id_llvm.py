@@ -27,21 +27,21 @@ from tests.fuzz.seeds import archive, bundle
 pytestmark = pytest.mark.llvm
 
 
-def words(text: str) -> list[str]:
+def split_names(text: str) -> list[str]:
     return text.split()
 
 
-ARCHES = words("""
+ARCHES = split_names("""
 amdgcn nvptx64 nvptx x86_64 amd64 x86_64h i386 i686 aarch64 arm64 arm64e arm64ec aarch64_be
 aarch64_32 arm64_32v8 aarch64v8.1a arm armv6m thumbv6m thumbeb armv7 armv7a thumbv7 armv7eb
 armebv7l armv8.2a thumbv9 arm64eb xscale spirv spirv1.5 spirv32 spirv64 spirv64v1.6 dxil dxilv1.3
 mips mipsel mipsn32 mips64 mipsisa64r6 mips64r6el ppc powerpc ppc64 powerpc64le powerpcspe riscv64
 s390x systemz sparcv9 sparc64 wasm32 wasm64 bpf bpf_be r600 kalimba3 ve
 """)
-VENDORS = ["", *words("amd nvidia pc apple suse intel scei unknown none redhat")]
+VENDORS = ["", *split_names("amd nvidia pc apple suse intel scei unknown none redhat")]
 SYSTEMS = [
     "",
-    *words("""
+    *split_names("""
 amdhsa amdhsa1 amdpal cuda linux linux5.4 windows windows10 win32 mingw32 cygwin darwin19
 macosx10.15 ios visionos xros uefi aix zos freebsd wasi wasip1 shadermodel6.3 shadermodel5.1
 none unknown elfiamcu foo
@@ -49,18 +49,20 @@ none unknown elfiamcu foo
 ]
 ENVIRONMENTS = [
     "",
-    *words("""
+    *split_names("""
 gnu gnueabi gnueabihf gnueabihft64 gnueabi7 gnufoo gnux32 android androideabi21 musl musleabihf
 msvc msvcelf cygnus eabi macabi opencl elf gnuelf coff xcoff macho macho1 wasm spirv none unknown
 foo
 """),
 ]
-ARM_VERSIONS = words("4t 5te 6 6k 6m 6t2 7 7a 7em 7s 7l 7hl 8 8a 8.1a 8m.main 8r 9 9a 9.5a 1 7_be")
+ARM_VERSIONS = split_names(
+    "4t 5te 6 6k 6m 6t2 7 7a 7em 7s 7l 7hl 8 8a 8.1a 8m.main 8r 9 9a 9.5a 1 7_be"
+)
 
 # Target IDs that LLVM 22 keeps, malformed ones among them, in canonical form otherwise.
 KEPT_TARGET_IDS = [
     "",
-    *words("""
+    *split_names("""
 gfx906 gfx906:xnack+ gfx906:xnack- gfx906:sramecc- gfx906:sramecc+ gfx906:sramecc+:xnack+
 gfx906:sramecc-:xnack+ gfx908 gfx90a gfx90a:xnack+ gfx900:xnack+ gfx900 gfx1030 gfx9-generic
 gfx9-4-generic gfx9-4-generic:sramecc+ gfx9-4-generic:sramecc+:xnack- amdgcnspirv sm_70 sm_90
@@ -78,13 +80,13 @@ class Bundler:
         (folder / "x").write_bytes(b"x")
 
     def run(self, *arguments: str) -> str:
-        """Run it; return what it says of an error."""
+        """Run it; return its error message."""
         command = [self.path, *arguments]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
         return done.stderr.removeprefix(f"{self.path}: error: ").strip()
 
     def bundle(self, typed: Sequence[str]) -> str:
-        """Bundle the input for each of the typed IDs; return what is said of an error."""
+        """Bundle the input for each of the typed IDs; return its error message."""
         inputs = ["-input=x"] * len(typed)
         return self.run("-type=bc", f"-targets={','.join(typed)}", *inputs, "-output=o")
 
@@ -104,11 +106,11 @@ class Bundler:
         }
         (self.folder / "in.a").write_bytes(archive(rows))
         outputs = [f"out{number}" for number in range(len(targets))]
-        said = self.run(
+        errors = self.run(
             *("-type=a", "-unbundle", "-allow-missing-bundles", "-input=in.a", *options),
             *(f"-targets={','.join(targets)}", *(f"-output={output}" for output in outputs)),
         )
-        assert said == ""
+        assert errors == ""
         found = [memoryview((self.folder / output).read_bytes()) for output in outputs]
         return [
             {int(bytes(data[m.offset : m.offset + m.size])) for m in ArchiveReader(data, "out")}

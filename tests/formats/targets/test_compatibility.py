@@ -22,7 +22,7 @@ from offload_tool.formats.targets.compatibility import (
 )
 from offload_tool.formats.targets.processors import PROCESSORS
 from offload_tool.formats.targets.target_id import TargetID
-from tests.conftest import Tool, run_tool
+from tests.conftest import Tool, run_tool, try_tool
 
 GENERICS = [row for row in PROCESSORS.values() if row.covers]
 HIP = "hipv4-amdgcn-amd-amdhsa--"
@@ -166,11 +166,9 @@ def test_covered_processors_run_generic_code(generic, llvm: Tool, tmp_path: Path
         return output
 
     def read_for(code: Path, processor: str) -> str:
-        command = [objdump, "-d", f"--mcpu={processor}", str(code)]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        return try_tool(objdump, "-d", f"--mcpu={processor}", code).stdout
 
-    command = [clang, "--target=amdgcn", "--print-supported-cpus"]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True)
+    listed = try_tool(clang, "--target=amdgcn", "--print-supported-cpus")
     known = set((listed.stdout + listed.stderr).split())
     if generic.name not in known:
         pytest.skip(f"{clang} does not know {generic.name}")

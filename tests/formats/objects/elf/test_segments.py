@@ -28,8 +28,8 @@ from offload_tool.io.write_plan import FilePlan
 from tests.formats.object_files import CLASSES, assemble
 
 RELOCATABLE, PROGRAM, LIBRARY = 1, 2, 3
-LOAD, NOTE, INTERP, PHDR, TLS = 1, 4, 3, 6, 7
-PROGBITS, SYMTAB, STRTAB, RELA, NOBITS, REL = 1, 2, 3, 4, 8, 9
+LOAD, NOTE, INTERP, TLS = 1, 4, 3, 7
+PROGBITS, SYMTAB, STRTAB, RELA, REL = 1, 2, 3, 4, 9
 X86_64, AARCH64 = 62, 183
 SECTION_SYMBOL, OBJECT_SYMBOL = 3, 1
 
