@@ -8,13 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from offload_tool import (
-    BundleEntryID,
-    Compression,
-    PackagedImage,
-    bundle_files,
-    package_images,
-)
+from offload_tool import BundleEntryID, Compression, PackagedImage, bundle_files, package_images
 from tests.conftest import try_tool
 
 HOST = "host-x86_64-unknown-linux-gnu-"

@@ -67,9 +67,6 @@ def contents(path: Path) -> list[tuple[str, bytes]]:
 ALL = ("sm_70", "sm_80", "sm_86", "sm_90", "sm_90a", "compute_90")
 
 
-# -- separate fat binaries ---------------------------------------------------------------
-
-
 @pytest.mark.parametrize("method", ["", "zstd", "lz4"])
 @pytest.mark.parametrize(
     ("keep", "stays"),
@@ -152,9 +149,6 @@ def test_match(tmp_path: Path) -> None:
     assert image.path.read_bytes() == cubin("sm_70")
 
 
-# -- merging -----------------------------------------------------------------------------
-
-
 def test_merge(tmp_path: Path) -> None:
     """Merged builds for different targets equal one build for all targets."""
     parts = [("sm_90", "compute_90"), ("sm_100",), ("sm_80", "compute_80")]
@@ -169,8 +163,6 @@ def test_merge(tmp_path: Path) -> None:
         merge_files([tmp_path / "out", paths[-1]], tmp_path / "never")
     assert not (tmp_path / "never").exists()
 
-
-# -- in programs and libraries -----------------------------------------------------------
 
 SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 # Registers a pointer to each fat binary, as NVIDIA's own registration does.

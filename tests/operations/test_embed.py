@@ -12,11 +12,7 @@ from offload_tool.errors import CodeObjectError, UsageError
 from offload_tool.formats.bitcode.llvmlite import compile_object
 from offload_tool.formats.cuda.object_section import PLACEHOLDER
 from offload_tool.formats.objects.elf.reader import read_elf_tables
-from offload_tool.operations.embed import (
-    embed_cuda_fatbin,
-    read_host_files,
-    write_cuda_fatbin,
-)
+from offload_tool.operations.embed import embed_cuda_fatbin, read_host_files, write_cuda_fatbin
 from tests.conftest import Tool, run_tool
 from tests.formats.object_files import make_elf
 from tests.operations.archives import archive

@@ -22,13 +22,7 @@ from offload_tool.operations.match import Device
 from offload_tool.operations.split import split_file
 from offload_tool.operations.thin import thin_file
 from tests.conftest import Tool, run_tool
-from tests.operations.split_programs import (
-    LINKS,
-    link,
-    make_wheel,
-    record_faults,
-    registered,
-)
+from tests.operations.split_programs import LINKS, link, make_wheel, record_faults, registered
 
 pytestmark = pytest.mark.llvm
 NAME = "demo-1.2-py3-none-linux_x86_64.whl"

@@ -46,9 +46,6 @@ def found_in(path: Path, **options: object) -> list[tuple[str | None, bytes, boo
     return found
 
 
-# -- with LLVM ---------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory: pytest.TempPathFactory, llvm: Tool) -> Path:
     """Return a folder of files made by LLVM, which embed offload binaries in every way."""
@@ -164,9 +161,6 @@ def test_embedded_in_bitcode_of_other_versions(zoo: Path, tmp_path: Path) -> Non
         made += 1
     if not made:
         pytest.skip("no other clang is installed")
-
-
-# -- without -----------------------------------------------------------------------------
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -375,9 +369,6 @@ def test_import_is_light() -> None:
         "m.rpartition('.')[2] in ('ar', 'reader', 'bitstream')])"
     )
     assert run_tool(sys.executable, "-c", code) == "[]\n"
-
-
-# -- images added to a package -----------------------------------------------------------
 
 
 def test_images_are_added_and_replaced(tmp_path: Path) -> None:

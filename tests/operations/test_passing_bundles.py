@@ -11,9 +11,9 @@ import pytest
 
 from offload_tool import BundleEntryID, Compression, list_entry_ids, unbundle_file
 from offload_tool.errors import FormatError, OffloadError
-from offload_tool.formats.bundle.binary import plan_bundle
 from offload_tool.io import STDOUT
 from offload_tool.io.limits import Budget, Limits, limited
+from tests.formats.bundle.test_binary import bundle_of
 from tests.formats.compressed import ZLIB, ZSTD, compressed
 from tests.operations.fatbins import make_bundle
 
@@ -23,13 +23,7 @@ SIZES = (0, 1, 5000, (1 << 18) - 300, 1 << 18, 600_000)
 
 
 def bundle(contents: list[bytes], alignment: int = 1) -> bytearray:
-    rows = [(name, len(c)) for name, c in zip(IDS, contents, strict=False)]
-    layout = plan_bundle(rows, alignment)
-    data = bytearray(layout.size)
-    data[: len(layout.header)] = layout.header
-    for entry, content in zip(layout.entries, contents, strict=True):
-        data[entry.offset : entry.offset + entry.size] = content
-    return data
+    return bytearray(bundle_of(dict(zip(IDS, contents, strict=False)), alignment))
 
 
 def changed(chance: random.Random, data: bytearray, end: int) -> bytearray:

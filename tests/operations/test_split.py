@@ -179,9 +179,6 @@ def test_other_machines(triple: str, llvm: Tool, tmp_path: Path) -> None:
     assert [image.target_id for image in list_images(out)] == ["gfx942"]
 
 
-# -- what is rejected --------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("more", "message"),
     [

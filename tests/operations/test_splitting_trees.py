@@ -18,12 +18,7 @@ from offload_tool.operations.match import Device
 from offload_tool.operations.split import split_file
 from offload_tool.operations.thin import thin_file
 from tests.conftest import Tool, run_tool
-from tests.operations.split_programs import (
-    link,
-    make_wheel,
-    record_faults,
-    registered,
-)
+from tests.operations.split_programs import link, make_wheel, record_faults, registered
 from tests.operations.test_cuda import fatbin
 
 pytestmark = pytest.mark.llvm
@@ -65,9 +60,6 @@ def check_found(folder: Path, originals: Path) -> None:
             for target_id in ("gfx942", "gfx1100", "gfx90a:xnack+"):
                 code = row.code(target_id)
                 assert sizes.get((row.index, target_id)) == (code and len(code))
-
-
-# -- folders -----------------------------------------------------------------------------
 
 
 def test_folder(libraries: Path, tmp_path: Path) -> None:
@@ -130,9 +122,6 @@ def test_pipe_in_a_folder(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "in/pipe")
     with pytest.raises(UnsupportedError, match=r"in/pipe': expected files, folders and links"):
         split_file(tmp_path / "in", tmp_path / "out")
-
-
-# -- wheels ------------------------------------------------------------------------------
 
 
 def test_wheel(wheel: Path, tmp_path: Path) -> None:
@@ -265,9 +254,6 @@ def test_refused_wheels(wheel: Path, libraries: Path, tmp_path: Path) -> None:
         split_file(tmp_path / "in/demo.whl", tmp_path / "out")
 
 
-# -- code without a loader ---------------------------------------------------------------
-
-
 def test_cuda_wheel(tmp_path: Path) -> None:
     """A wheel of CUDA code is thinned once for each target ID."""
     files = {"demo/a.fatbin": fatbin("sm_80", "sm_90"), "demo/b": b"b"}
@@ -293,9 +279,6 @@ def test_cuda_folder(tmp_path: Path, in_parts: bool) -> None:
         path = tmp_path / "out" / target / "demo"
         assert {image.target_id for image in list_images(path)} == {target}
         assert (path / "b").read_bytes() == b"b"
-
-
-# -- thinning ----------------------------------------------------------------------------
 
 
 def test_thin_wheel(wheel: Path, tmp_path: Path) -> None:

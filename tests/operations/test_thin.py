@@ -9,18 +9,8 @@ from typing import Any
 
 import pytest
 
-from offload_tool import (
-    Compression,
-    embed_bundle,
-    list_images,
-)
-from offload_tool.errors import (
-    FormatError,
-    LimitError,
-    OffloadError,
-    UnsupportedError,
-    UsageError,
-)
+from offload_tool import Compression, embed_bundle, list_images
+from offload_tool.errors import FormatError, LimitError, OffloadError, UnsupportedError, UsageError
 from offload_tool.formats.objects.elf.reader import ElfTables, read_elf_tables
 from offload_tool.operations.match import Device, NoImageError
 from offload_tool.operations.merge import merge_files
@@ -59,8 +49,6 @@ def embedded(path: Path, bundle: Path) -> Path:
     embed_bundle(bundle, path, cuid="x", host_triple="x86_64-linux-gnu")
     return path
 
-
-# -- bundles, archives, offload binaries -------------------------------------------------
 
 FORMS: list[dict[str, Any]] = [
     *({"alignment": alignment} for alignment in (1, 8, 4096, 16384)),
@@ -221,9 +209,6 @@ def test_offload_binaries(tmp_path: Path, llvm: Tool) -> None:
     assert (tmp_path / "x").read_bytes() == IMAGES["gfx1030"]
 
 
-# -- what is rejected --------------------------------------------------------------------
-
-
 def test_refused(tmp_path: Path) -> None:
     bundle = make_bundle(tmp_path / "b", IMAGES)
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as wheel:
@@ -318,9 +303,6 @@ def test_broken_member(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"lib\.a\(member\)"):
         thin(archive(tmp_path / "lib.a", member))
     assert not (tmp_path / "thin-lib.a").exists()
-
-
-# -- programs and libraries --------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

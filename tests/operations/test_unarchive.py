@@ -18,7 +18,6 @@ from offload_tool import BundleEntryID, bundle_files
 from offload_tool.cli.llvm.bundler import run_bundler
 from offload_tool.containers import walk
 from offload_tool.errors import FileError, FormatError, OffloadError
-from offload_tool.formats.bundle.binary import plan_bundle
 from offload_tool.io import InputFile
 from offload_tool.operations import unarchive
 from offload_tool.operations.unarchive import (
@@ -28,6 +27,7 @@ from offload_tool.operations.unarchive import (
     unbundle_archive,
 )
 from tests.conftest import Tool, identity, program, run_tool
+from tests.formats.bundle.test_binary import bundle_of
 from tests.formats.compressed import ZLIB, ZSTD, compressed
 from tests.formats.object_files import make_elf
 from tests.formats.object_files import member_header as header
@@ -215,9 +215,6 @@ def test_missing_target_leaves_no_output(tmp_path: Path) -> None:
     assert not any(path.exists() for path in outputs.values())
 
 
-# --- other programs read the results ------------------------------------------------------------
-
-
 @pytest.mark.llvm
 def test_other_tools_read_the_result(
     tmp_path: Path, contents: dict[str, bytes], llvm: Tool
@@ -274,14 +271,8 @@ def test_compressed_members_of_darwin_archives(tmp_path: Path, llvm: Tool) -> No
     assert images_in(tmp_path / "out.a") == images
 
 
-def binary(*entries: tuple[str, bytes]) -> bytes:
-    """Write a binary bundle, without a check of its IDs."""
-    layout = plan_bundle([(text, len(data)) for text, data in entries])
-    return layout.header + b"".join(data for _, data in entries)
-
-
 ELF = make_elf(machine=224)
-GOOD = binary((HOST, b""), (GPU + "gfx906", ELF))
+GOOD = bundle_of({HOST: b"", GPU + "gfx906": ELF})
 
 
 def test_large_archives_are_written_at_once(
@@ -291,7 +282,9 @@ def test_large_archives_are_written_at_once(
     targets = [BundleEntryID.parse(GPU + t) for t in ("gfx906", "gfx908", "gfx942")]
     sizes = (5, 70_000, 200_000)  # gathered, and copied by the kernel
     rows = [(str(t), os.urandom(s)) for t, s in zip(targets, sizes, strict=True)]
-    hda = archive_of(tmp_path / "hda.a", {f"m{index}": binary(*rows) for index in range(count)})
+    hda = archive_of(
+        tmp_path / "hda.a", {f"m{index}": bundle_of(dict(rows)) for index in range(count)}
+    )
     results = []
     for limit in (0, 1 << 40):
         monkeypatch.setattr(unarchive, "_PARALLEL", limit)
@@ -307,7 +300,7 @@ def test_failure_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """When one of the archives cannot be written, none appears, whichever thread wrote it."""
     monkeypatch.setattr(unarchive, "_PARALLEL", 0)
     targets = [BundleEntryID.parse(GPU + t) for t in ("gfx906", "gfx908")]
-    data = binary(*((str(target), os.urandom(100_000)) for target in targets))
+    data = bundle_of({str(target): os.urandom(100_000) for target in targets})
     hda = archive_of(tmp_path / "hda.a", {"m": data})
     (tmp_path / "out").mkdir()
     outputs = dict(zip(targets, (tmp_path / "out" / "one", Path("/dev/full")), strict=True))
@@ -330,7 +323,7 @@ def test_threads_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(threading.Thread, "start", start)
     targets = [BundleEntryID.parse(GPU + t) for t in ("gfx906", "gfx908", "gfx942")]
-    data = binary(*((str(target), str(target).encode()) for target in targets))
+    data = bundle_of({str(target): str(target).encode() for target in targets})
     outputs = {target: tmp_path / target.target_id for target in targets}
     unbundle_archive(archive_of(tmp_path / "hda.a", {"m": data}), outputs)
     assert started
@@ -342,16 +335,13 @@ def test_only_changed_archives_are_replaced(tmp_path: Path) -> None:
     outputs = {BundleEntryID.parse(GPU + t): tmp_path / t for t in ("gfx906", "gfx908")}
     before = []
     for image in (b"old", b"new"):
-        data = binary((GPU + "gfx906", b"same"), (GPU + "gfx908", image))
+        data = bundle_of({GPU + "gfx906": b"same", GPU + "gfx908": image})
         hda = archive_of(tmp_path / "hda.a", {"m.o": data})
         unbundle_archive(hda, outputs, keep_equal=True)
         before.append([identity(path) for path in outputs.values()])
     assert before[0][0] == before[1][0]
     assert before[0][1][0] != before[1][1][0]  # another inode
     assert images_in(tmp_path / "gfx908") == [b"new"]
-
-
-# --- broken inputs ------------------------------------------------------------------------------
 
 
 def archive(*members: tuple[bytes, bytes], magic: bytes = b"!<arch>\n") -> bytes:
@@ -372,11 +362,11 @@ CORRUPT = {
     "member-cut": (archive(GOOD_MEMBER, (b"b.o/", GOOD))[:-9], r"size of member 2 \('b.o'\)"),
     "bundle-cut": (archive(GOOD_MEMBER, (b"b.o/", GOOD[:-9])), r"\(b.o\)', offset 0x56, entry 2"),
     "id-without-fields": (
-        archive((b"b.o/", binary(("hip-gfx906", b"x")))),
+        archive((b"b.o/", bundle_of({"hip-gfx906": b"x"}))),
         r"offset 0x8, member 'b.o': expected <kind>-<triple>.*'hip-gfx906'",
     ),
     "image-elf": (
-        archive((b"b.o/", binary((GPU + "gfx906", BAD_ELF)))),
+        archive((b"b.o/", bundle_of({GPU + "gfx906": BAD_ELF}))),
         r"\(b.o\)', offset 0x.*section header table: expected",
     ),
     "compressed-cut": (archive((b"b.o/", compressed(GOOD)[:-9])), r"\(b.o\)', offset 0x8, total"),

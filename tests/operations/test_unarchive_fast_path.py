@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from offload_tool import ArchiveOptions, BundleEntryID, unbundle_archive
 from offload_tool.errors import OffloadError
-from offload_tool.formats.bundle.binary import TableForm, plan_bundle, read_bundle
+from offload_tool.formats.bundle.binary import TableForm, read_bundle
 from offload_tool.operations import unarchive
+from tests.formats.bundle.test_binary import bundle_of
 from tests.operations.archives import archive_of
 
 HOST, GFX906, GFX90A = "host-x86_64-unknown-linux-gnu", "hip-amdgcn--gfx906", "hip-amdgcn--gfx90a"
@@ -24,16 +25,8 @@ CONTENTS = (b"", b"x", b"\x7fELF\2\1\1" + bytes(70), b"MZ" + bytes(90), b"BC\xc0
 def members(draw: st.DrawFn) -> bytes:
     """Return a bundle: intact, with a changed byte, with data after it, or truncated."""
     names = draw(st.sampled_from([IDS[:3], IDS[:3], IDS[:2], (*IDS[1:3], IDS[1]), IDS]))
-    items = [(name, draw(st.sampled_from(CONTENTS))) for name in names]
-    unique = dict(items)
-    layout = plan_bundle(
-        [(name, len(content)) for name, content in unique.items()],
-        draw(st.sampled_from((1, 1, 64))),
-    )
-    data = bytearray(layout.size)
-    data[: len(layout.header)] = layout.header
-    for entry in layout.entries:
-        data[entry.offset : entry.offset + entry.size] = unique[entry.id]
+    images = {name: draw(st.sampled_from(CONTENTS)) for name in names}
+    data = bytearray(bundle_of(images, draw(st.sampled_from((1, 1, 64)))))
     change = draw(st.sampled_from(("", "", "", "byte", "behind", "cut", "other")))
     if change == "byte":
         data[draw(st.integers(0, len(data) - 1))] ^= draw(st.integers(1, 255))
@@ -75,8 +68,7 @@ def _archive(path: Path, contents: list[bytes]) -> Path:
 
 
 def _bundle(*contents: bytes) -> bytes:
-    layout = plan_bundle([(name, len(c)) for name, c in zip(IDS, contents, strict=False)])
-    return layout.header + b"".join(contents)
+    return bundle_of(dict(zip(IDS, contents, strict=False)))
 
 
 @pytest.mark.parametrize("limit", ["_AT_ONCE", "_BYTES_AT_ONCE"])

@@ -40,9 +40,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "in"
 
 
-# -- streams ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("args", ["list b", "--help", "match b gfx906", "bundler --version"])
 @pytest.mark.parametrize("stream", [">&-", ">/dev/full"])
 def test_standard_output_that_cannot_be_written(folder: Path, args: str, stream: str) -> None:
@@ -68,8 +65,6 @@ def test_errors_that_cannot_be_said(folder: Path, stream: str) -> None:
     assert shell(f"$T list none {stream}", folder).returncode == 1
     assert shell(f"$T extract b --target gfx906 -o out {stream}", folder).returncode == 0
 
-
-# -- messages --------------------------------------------------------------------------
 
 HOSTILE = "a\n::error::forged\x1b[31m\x9b2J\u202e\u2028.o"
 
@@ -124,9 +119,6 @@ def test_there_is_one_printer() -> None:
         if path.name != "lines.py":
             for forbidden in ("sys.stdout.write", "sys.stderr.write", ".buffer", "file=sys."):
                 assert forbidden not in text, (path, forbidden)
-
-
-# -- outputs ---------------------------------------------------------------------------
 
 
 def test_one_output_twice(folder: Path, capsys: Capture) -> None:
@@ -194,9 +186,6 @@ def test_bitcode_cut_between_blocks(tmp_path: Path, llvm: Tool, capsys: Capture)
     assert theirs.returncode == 0
 
 
-# -- inputs truncated during a run -----------------------------------------------------
-
-
 @pytest.mark.parametrize("size", [0, 5000, 3_999_999])
 @pytest.mark.parametrize("at", ["while it is read", "before the output is complete"])
 def test_an_input_is_cut_while_it_is_mapped(tmp_path: Path, size: int, at: str) -> None:
@@ -239,9 +228,6 @@ def test_an_input_is_cut_while_a_command_runs(folder: Path) -> None:
             _, output = process.communicate(timeout=60)
         assert process.returncode in (0, 1, -signal.SIGBUS), output
         assert output.count(b"\n") == max(process.returncode, 0)
-
-
-# -- signals ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", sorted(VICTIMS))

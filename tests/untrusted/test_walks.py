@@ -95,7 +95,7 @@ def test_a_thin_archive_of_what_is_no_file(tmp_path: Path, capsys: Capture, name
     assert "is not a regular file" in lines[0]
 
 
-@pytest.mark.parametrize(("name", "what"), [("fifo", "is a FIFO"), ("/dev/zero", "is a device")])
+@pytest.mark.parametrize(("name", "what"), [("fifo", "is a FIFO"), ("link", "is a device")])
 @pytest.mark.parametrize(
     "args",
     [
@@ -119,6 +119,7 @@ def test_an_input_that_is_no_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to("/dev/zero")
     (tmp_path / "b").write_bytes(BUNDLE)
     assert main([*args, name]) == 1
     assert f"{what}; expected a regular file" in capsys.readouterr().err

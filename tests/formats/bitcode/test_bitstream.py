@@ -166,9 +166,6 @@ def test_cut_short(cut: int) -> None:
     assert len(blocks) < len(read(SMALL))
 
 
-# -- refused, each where it begins to be wrong -------------------------------------------
-
-
 def definition(*operands: tuple[int, int], count: int | None = None) -> Stream:
     """Begin a block with an abbreviation; one of the encodings from `FIXED` on, or a literal."""
     made = Stream().fixed(DEFINE, WIDTH).vbr(len(operands) if count is None else count, 5)

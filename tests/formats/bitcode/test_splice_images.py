@@ -104,9 +104,6 @@ def test_largest_image() -> None:
     assert plan.size > content.size
 
 
-# -- Apple's wrapper ---------------------------------------------------------------------
-
-
 @pytest.mark.llvm
 @pytest.mark.parametrize("size", [1, *range(70_000, 70_016, 4)])
 def test_wrapper(tmp_path: Path, llvm: Tool, size: int) -> None:
@@ -145,9 +142,6 @@ def test_a_wrapper_of_others() -> None:
         plan_bitcode_with_images(moved + bytes(4) + data[offset:], [5])
     # Bytes behind the bitcode are none of it.
     assert plan_bitcode_with_images(data + b"more", [5]) == plan_bitcode_with_images(data, [5])
-
-
-# -- modules that are refused ------------------------------------------------------------
 
 
 def test_a_module_of_others() -> None:

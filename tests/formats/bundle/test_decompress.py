@@ -17,13 +17,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload_tool.errors import (
-    ContentError,
-    FileError,
-    FormatError,
-    LimitError,
-    UnsupportedError,
-)
+from offload_tool.errors import ContentError, FileError, FormatError, LimitError, UnsupportedError
 from offload_tool.formats.bundle.compressed import BundleStream, decompress, read_compressed_header
 from offload_tool.io import replace_file
 from tests.formats.compressed import (

@@ -69,9 +69,6 @@ def entries_of(data: bytes) -> dict[str, bytes]:
     return {entry.id: data[entry.offset : entry.offset + entry.size] for entry in entries}
 
 
-# -- as LLVM does it ---------------------------------------------------------------------
-
-
 @pytest.fixture
 def bundler(llvm: Tool) -> Path:
     """Return its real path: it runs the llvm-objcopy beside the path it is called by."""
@@ -145,9 +142,6 @@ def test_merged_objects(llvm: Tool, tmp_path: Path) -> None:
     assert [(entry.host_markers, entry.size) for entry in entries] == [(2, 2), (0, 10)]
     with pytest.raises(UnsupportedError, match=r"'m.o', offset .*`ld -r` made this of 2 bundled"):
         check_not_merged(entries, path="m.o")
-
-
-# -- without LLVM ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", CLASSES)

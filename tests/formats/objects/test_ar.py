@@ -162,8 +162,6 @@ def test_offsets_of_64_bits() -> None:
     assert int.from_bytes(limit[76:84], "big") == len(limit) + 10**10
 
 
-# --- compared with LLVM and read by others ---------------------------------------------------
-
 C_SOURCE = """
 int und(void); int gv = 1; static int sv; int f(void) {return und() + sv++;}
 __attribute__((weak)) int wk(void) {return 1;} extern int al(void) __attribute__((alias("f")));
@@ -448,9 +446,6 @@ def test_imports_in_a_static_library(
     found = read(made.read_bytes())
     assert len(found) == 6
     assert objects["coff"] in [data for _, data in found]
-
-
-# --- what is broken ---------------------------------------------------------------------------
 
 
 def with_table(table: bytes, name: bytes, magic: bytes = b"!<arch>\n") -> bytes:

@@ -61,9 +61,6 @@ def test_an_architecture_is_a_name_of_its_processor() -> None:
     assert find_processor("amdgpu6") is None  # a family without a processor of its own
 
 
-# -- as in LLVM 23 -------------------------------------------------------------------------
-
-
 @pytest.fixture
 def bundler(llvm23: Tool, tmp_path: Path) -> Bundler:
     """Return LLVM 23's bundler."""

@@ -6,6 +6,7 @@ import random
 import re
 import subprocess
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from tests.conftest import Tool, run_tool, try_tool
 GENERICS = [row for row in PROCESSORS.values() if row.covers]
 HIP = "hipv4-amdgcn-amd-amdhsa--"
 OPENMP = "openmp-amdgcn-amd-amdhsa--"
+CUDA = "cuda-nvptx64-nvidia-cuda-unknown-"
 SPIRV = "hip-spirv64-amd-amdhsa--amdgcnspirv"
 SOURCE = """
 typedef float v4 __attribute__((ext_vector_type(4)));
@@ -51,7 +53,7 @@ __attribute__((amdgpu_kernel)) void work(float *a, v4 *b, int n, double *d, unsi
 
 
 def cuda(name: str) -> BundleEntryID:
-    return BundleEntryID("cuda", "nvptx64-nvidia-cuda-unknown", name)
+    return BundleEntryID.read(CUDA + name)
 
 
 def rule(code: str, device: str) -> str | None:
@@ -92,34 +94,48 @@ def test_rules(code: str, device: str, expected: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "device", "expected"),
+    ("code", "device", "reason"),
     [
-        ("gfx11-generic", "gfx942", "processor gfx11-generic covers gfx1100, gfx1101"),
-        ("gfx9-4-generic:xnack+", "gfx942:xnack-", "needs xnack+, not xnack-"),
-        ("gfx9-4-generic:xnack+", "gfx942", "needs xnack+, which gfx9-4-generic leaves open"),
-        ("gfx90a", "gfx942", "processor gfx90a is not gfx942"),
-        ("gfx12-generic", "gfx9999", "covers gfx1200, gfx1201, not gfx9999"),
+        (
+            HIP + "gfx11-generic",
+            HIP + "gfx942",
+            "*processor gfx11-generic covers gfx1100, gfx1101*",
+        ),
+        (HIP + "gfx9-4-generic:xnack+", HIP + "gfx942:xnack-", "*needs xnack+, not xnack-*"),
+        (
+            HIP + "gfx9-4-generic:xnack+",
+            HIP + "gfx942",
+            "*needs xnack+, which gfx9-4-generic leaves open*",
+        ),
+        (HIP + "gfx90a", HIP + "gfx942", "*processor gfx90a is not gfx942*"),
+        (HIP + "gfx12-generic", HIP + "gfx9999", "*covers gfx1200, gfx1201, not gfx9999*"),
+        (HIP + "gfx9-4-generic", OPENMP + "gfx942", "offload kind hipv4 is not openmp"),
+        (HIP + "gfx11-generic", OPENMP + "gfx942", "offload kind hipv4 is not openmp"),
+        (SPIRV, OPENMP + "gfx942", "offload kind hip is not openmp"),
+        (
+            "openmp-spirv64-amd-amdhsa--amdgcnspirv",
+            OPENMP + "gfx942",
+            "SPIR-V is loaded by HIP's runtime, not for openmp",
+        ),
+        (
+            "hip-amdgcn-amd-amdhsa--gfx9-generic",
+            "hipv4-spirv64-amd-amdhsa--gfx90a:xnack+",
+            "architecture amdgcn is not spirv64",
+        ),
+        (CUDA + "sm_90a", CUDA + "sm_100", "sm_90a runs on sm_90 alone"),
+        (CUDA + "sm_100f", CUDA + "sm_101", "sm_100f runs on sm_100 and later ones of its family"),
+        (CUDA + "sm_86", CUDA + "sm_80", "sm_86 runs on 8.6 and later 8.x, not on sm_80"),
+        (CUDA + "sm_86", CUDA + "sm_90", "sm_86 runs on 8.6 and later 8.x, not on sm_90"),
+        (CUDA + "compute_90", CUDA + "sm_80", "compute_90 is PTX for sm_90 and later ones"),
+        (CUDA + "lto_80", CUDA + "sm_80", "lto_80 is for a linker or compiler, not for a device"),
+        (CUDA + "sm_80", CUDA + "gfx906", "'gfx906' names no NVIDIA device, such as sm_90"),
     ],
 )
-def test_reasons(code: str, device: str, expected: str) -> None:
-    """What does not serve says why: not the processor, not covered, or another setting."""
-    codes = BundleEntryID.read(HIP + code), BundleEntryID.read(HIP + device)
-    assert find_fit(*codes) is None
-    assert expected in why_not(*codes)
-
-
-def test_reasons_begin_with_the_kind() -> None:
-    """Code of another offload kind does not serve for that reason, covered or not."""
-    for code in (HIP + "gfx9-4-generic", HIP + "gfx11-generic", SPIRV):
-        found = why_not(BundleEntryID.read(code), BundleEntryID.read(OPENMP + "gfx942"))
-        assert found == f"offload kind {code.partition('-')[0]} is not openmp"
-
-
-def test_reason_of_spirv_for_openmp() -> None:
-    """SPIR-V of OpenMP says that only HIP's runtime compiles it."""
-    code = BundleEntryID.read("openmp-spirv64-amd-amdhsa--amdgcnspirv")
-    reason = why_not(code, BundleEntryID.read(OPENMP + "gfx942"))
-    assert reason == "SPIR-V is loaded by HIP's runtime, not for openmp"
+def test_reasons(code: str, device: str, reason: str) -> None:
+    """The kind comes first, then the processor, what it covers, and the features."""
+    entries = BundleEntryID.read(code), BundleEntryID.read(device)
+    assert find_fit(*entries) is None
+    assert fnmatchcase(why_not(*entries), reason)
 
 
 def test_unsure() -> None:
@@ -218,23 +234,6 @@ def test_cuda_loads_the_nearest(device: str, loaded: str, others: str) -> None:
             assert why_not(cuda(name), cuda(device))
 
 
-@pytest.mark.parametrize(
-    ("code", "device", "reason"),
-    [
-        ("sm_90a", "sm_100", "sm_90a runs on sm_90 alone"),
-        ("sm_100f", "sm_101", "sm_100f runs on sm_100 and later ones of its family"),
-        ("sm_86", "sm_80", "sm_86 runs on 8.6 and later 8.x, not on sm_80"),
-        ("sm_86", "sm_90", "sm_86 runs on 8.6 and later 8.x, not on sm_90"),
-        ("compute_90", "sm_80", "compute_90 is PTX for sm_90 and later ones"),
-        ("lto_80", "sm_80", "lto_80 is for a linker or compiler, not for a device"),
-        ("sm_80", "gfx906", "'gfx906' names no NVIDIA device, such as sm_90"),
-    ],
-)
-def test_reasons_of_cuda(code: str, device: str, reason: str) -> None:
-    assert find_fit(cuda(code), cuda(device)) is None
-    assert why_not(cuda(code), cuda(device)) == reason
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_rules_of_ptx(seed: int, nvidia: Callable[[str], Path], tmp_path: Path) -> None:
     """NVIDIA's assembler takes PTX for exactly the processors that we say can run it."""
@@ -255,10 +254,3 @@ def test_rules_of_ptx(seed: int, nvidia: Callable[[str], Path], tmp_path: Path) 
             # The assembler compiles for a name, where a device has all of its number.
             ours = False
         assert taken == ours, (target, processor)
-
-
-def test_gpu_with_the_triple_of_spirv() -> None:
-    """An entry ID that combines SPIR-V's triple with a GPU is another architecture."""
-    code = BundleEntryID.parse("hip-amdgcn-amd-amdhsa--gfx9-generic")
-    device = BundleEntryID.parse("hipv4-spirv64-amd-amdhsa--gfx90a:xnack+")
-    assert why_not(code, device) == "architecture amdgcn is not spirv64"

@@ -58,9 +58,6 @@ def test_nearest_names_begin_with_the_likeliest():
     assert nearest_names("quux") == ()
 
 
-# -- as in clang -----------------------------------------------------------------------
-
-
 class Clang(NamedTuple):
     """A compiler, and the AMD GPUs that it is to know."""
 

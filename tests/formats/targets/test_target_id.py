@@ -10,11 +10,7 @@ from hypothesis import strategies as st
 
 from offload_tool.errors import TargetIDError
 from offload_tool.formats.targets.processors import PROCESSORS
-from offload_tool.formats.targets.target_id import (
-    TargetID,
-    incompatibility,
-    parse_target_ids,
-)
+from offload_tool.formats.targets.target_id import TargetID, incompatibility, parse_target_ids
 
 GPUS = [row for row in PROCESSORS.values() if row.family in {"amdgcn", "nvptx", "spirv"}]
 

@@ -66,9 +66,6 @@ def objcopy(llvm: Tool, tmp_path: Path) -> Objcopy:
     return Objcopy(llvm("llvm-objcopy"), tmp_path, plan_elf)
 
 
-# -- equal bytes -------------------------------------------------------------------------
-
-
 @pytest.mark.llvm
 @pytest.mark.parametrize("extra", [[], ["-fPIC"]], ids=["objects", "libraries"])
 @pytest.mark.parametrize(
@@ -162,9 +159,6 @@ def test_program_runs(llvm: Tool, objcopy: Objcopy, tmp_path: Path) -> None:
 
 def read_names(data: bytes) -> tuple[bytes, ...]:
     return read_elf_tables(memoryview(data)).names
-
-
-# -- without LLVM ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", CLASSES)

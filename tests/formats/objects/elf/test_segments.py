@@ -193,9 +193,6 @@ def test_shared_bytes(tmp_path: Path) -> None:
     refused(elf, tmp_path, "shares bytes with section 1")
 
 
-# -- programs and libraries --------------------------------------------------------------
-
-
 def test_sections_and_symbols(tmp_path: Path) -> None:
     """Each piece of the bundles' section has a header, and symbols are in their piece."""
     symbols = (
@@ -373,9 +370,6 @@ def test_bundles_over_the_headers(tmp_path: Path) -> None:
     rows = [Replacement(BUNDLES, 32, END - 32, FilePlan.of([b"new"]))]
     with pytest.raises(UnsupportedError, match="parts of its headers share bytes"):
         plan_shrunk_elf(read_elf_tables(memoryview(data)), rows)
-
-
-# -- objects -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", CLASSES)
