@@ -337,15 +337,16 @@ def test_host_object_without_its_fat_binary(tmp_path: Path) -> None:
         (b"", "expected a bundle"),
         (b"#!/bin/sh", "found b'#!/bin/s'"),
         (b"\x7fELF" + bytes(5), "expected an ELF file, found"),
+        (make_coff()[:-30], "cut short"),
         (b"!<arch>\n", "found an archive without any"),
         (b"__CLANG_OFFLOAD_BUNDLE__", "number of bundle entries"),
     ],
-    ids=["empty", "script", "cut-elf", "archive", "cut-bundle"],
+    ids=["empty", "script", "cut-elf", "cut-coff", "archive", "cut-bundle"],
 )
 def test_no_images(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
-    broken = content.startswith((b"\x7fELF", b"__CLANG"))
+    broken = content.startswith((b"\x7fELF", b"\x64\x86", b"__CLANG"))
     with pytest.raises(FormatError if broken else NoContainerError, match=message) as caught:
         list_images(path)
     assert str(path) in str(caught.value)

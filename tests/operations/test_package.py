@@ -301,6 +301,13 @@ def test_member_names_and_offsets(tmp_path: Path) -> None:
     assert found_in(path) == [("one", b"first", True), ("two", b"second", True)]
 
 
+def test_broken_archive_in_an_archive(tmp_path: Path) -> None:
+    """The error has the member, and the offset in the file."""
+    path = archive_of(tmp_path / "outer.a", {"inner.a": b"!<arch>\nbroken"})
+    with pytest.raises(FormatError, match=r"a\(inner\.a\)', offset 0x4c, header of member 1"):
+        found_in(path)
+
+
 def test_thin_archives(tmp_path: Path) -> None:
     """A thin archive's members are found relative to it, and marked as other files."""
     (tmp_path / "sub").mkdir()

@@ -55,6 +55,9 @@ def test_elf_number_finds_its_processor():
 def test_nearest_names_begin_with_the_likeliest():
     assert nearest_names("GFX90A")[0] == "gfx90a"
     assert "sm_90" in nearest_names("sm_9O")
+    assert nearest_names("8.0") == ("sm_80",)
+    assert nearest_names("gfx120X-all") == ("gfx1200", "gfx1201")
+    assert nearest_names("gfx90a-xnack") == ("gfx90a:xnack+",)
     assert nearest_names("quux") == ()
 
 
