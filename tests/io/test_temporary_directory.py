@@ -12,7 +12,11 @@ from pathlib import Path
 import pytest
 
 from offload_tool.io import temporary_directory
-from offload_tool.io.temporary_directory import system_temp_folder, temporary_folder
+from offload_tool.io.temporary_directory import (
+    FolderOnDemand,
+    system_temp_folder,
+    temporary_folder,
+)
 
 HOLDER = """
 import sys
@@ -122,3 +126,15 @@ def test_the_usual_folder_is_that_of_python_and_nothing_is_written_to_find_it(
         monkeypatch.setattr(tempfile, "tempdir", None)
         assert found == tempfile.gettempdir()
         monkeypatch.setattr(tempfile, "tempdir", None)
+
+
+def test_folder_on_demand(tmp_path: Path) -> None:
+    """It has a name at once, exists when it is needed, and is gone after the block."""
+    with FolderOnDemand("offload-", tmp_path) as folder:
+        assert names(tmp_path) == set()
+    with FolderOnDemand("offload-", tmp_path) as folder:
+        for _ in range(2):
+            folder.make()
+            Path(folder.name, "a").touch()
+        assert names(tmp_path) == {Path(folder.name).name}
+    assert names(tmp_path) == set()
