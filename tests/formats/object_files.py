@@ -203,6 +203,19 @@ def make_coff(extra: dict[bytes, bytes] | None = None) -> bytes:
     return header + table + body + symbols + struct.pack("<I", 4 + len(strings)) + strings
 
 
+def make_image(sections: dict[bytes, bytes]) -> bytes:
+    """Make a PE library of these sections, without symbols."""
+    head = b"MZ".ljust(60, b"\0") + struct.pack("<I", 64) + b"PE\0\0"
+    head += struct.pack("<HHIIIHH", 0x8664, len(sections), 0, 0, 0, 240, 0x2022)
+    head += struct.pack("<H", 0x20B).ljust(240, b"\0")
+    table = body = b""
+    for name, content in sections.items():
+        at, size = len(head) + 40 * len(sections) + len(body), len(content)
+        table += struct.pack("<8s6I2HI", name, size, 4096, size, at, 0, 0, 0, 0, 0x40000040)
+        body += content
+    return head + table + body
+
+
 def make_code_object(processor: str) -> bytes:
     """Make the shortest code object for an AMD GPU: an ELF header."""
     number = {"gfx906": 0x2F, "gfx942": 0x4C}[processor]

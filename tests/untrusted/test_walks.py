@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import struct
 import zipfile
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from offload_tool.operations.join import join_file
 from tests.conftest import Capture
 from tests.formats.kpack_archives import write_archive
 from tests.formats.marked_programs import marked_program
-from tests.formats.object_files import make_coff, make_elf
+from tests.formats.object_files import make_coff, make_elf, make_image
 from tests.fuzz.seeds import GFX906, archive, bundle, make_seeds, zipped
 from tests.operations.archives import thin_archive
 
@@ -254,20 +253,10 @@ def test_a_code_object_of_an_unknown_processor(tmp_path: Path, capsys: Capture) 
 
 def test_windows_libraries(tmp_path: Path, capsys: Capture) -> None:
     """The sections of a linked DLL, whose names are truncated to 8 bytes, are searched."""
-
-    def dll(section: bytes, content: bytes) -> bytes:
-        head = b"MZ".ljust(60, b"\0") + struct.pack("<I", 64)
-        pe = b"PE\0\0" + struct.pack("<HHIIIHH", 0x8664, 1, 0, 0, 0, 240, 0x2022)
-        optional = struct.pack("<H", 0x20B).ljust(240, b"\0")
-        at = len(head) + len(pe) + len(optional) + 40
-        size = len(content)
-        row = struct.pack("<8sIIIIIIHHI", section, size, 4096, size, at, 0, 0, 0, 0, 0x40000040)
-        return head + pe + optional + row + content
-
     files = {
-        "hip.dll": dll(b".hip_fat", BUNDLE),
-        "cuda.dll": dll(b".nv_fatb", make_seeds()["cuda fat binary"]),
-        "omp.dll": dll(b".llvm.of", make_seeds()["offload binary"]),
+        "hip.dll": make_image({b".hip_fat": BUNDLE}),
+        "cuda.dll": make_image({b".nv_fatb": make_seeds()["cuda fat binary"]}),
+        "omp.dll": make_image({b".llvm.of": make_seeds()["offload binary"]}),
     }
     (tmp_path / "x.whl").write_bytes(zipped(files, zipfile.ZIP_DEFLATED))
     assert main(["list", "--json", str(tmp_path / "x.whl")]) == 0

@@ -112,6 +112,14 @@ def test_damaged_payload_with_an_intact_structure() -> None:
 
 ZSTD_TEXT = zstandard.compress(TEXT)
 UNSIZED_TEXT = zstandard.ZstdCompressor(write_content_size=False).compress(TEXT)
+CUT = "payload: expected .* the end; the file may be cut short"
+
+
+def of(payload: bytes, **options: int) -> bytes:
+    """Return a bundle that has this payload instead of `TEXT`, compressed."""
+    return compressed(TEXT, payload=payload, **options)
+
+
 FORMAT_MESSAGES = {
     "zstd-too-small": (
         compressed(TEXT, size=5999),
@@ -122,58 +130,37 @@ FORMAT_MESSAGES = {
     "zstd-too-large-2": (compressed(TEXT, 2, size=6001), "offset 0xc, uncompressed size"),
     "zstd-too-large-3": (compressed(TEXT, 3, size=6001), "offset 0x10, uncompressed size"),
     "unsized-too-small": (
-        compressed(TEXT, size=5999, payload=UNSIZED_TEXT),
+        of(UNSIZED_TEXT, size=5999),
         r"expected at least 6000 \(what the payload holds\), found 5999",
     ),
     "unsized-too-large": (
-        compressed(TEXT, size=6001, payload=UNSIZED_TEXT),
+        of(UNSIZED_TEXT, size=6001),
         r"expected 6000 \(what the payload holds\), found 6001",
     ),
     "unsized-huge": (
-        compressed(TEXT, size=2**63, payload=UNSIZED_TEXT),
+        of(UNSIZED_TEXT, size=2**63),
         r"expected at most 131072 \(what the payload can hold\), found 9223372036854775808",
     ),
     "zlib-too-small": (compressed(TEXT, 3, ZLIB, size=5999), "at least 6000 .* found 5999"),
     "zlib-too-large": (compressed(TEXT, 3, ZLIB, size=6001), "expected 6000 .* found 6001"),
     "zlib-huge": (compressed(TEXT, 3, ZLIB, size=2**63), "what the payload can hold"),
-    "no-frame": (compressed(TEXT, payload=b"CCOB1234"), r"payload: expected .* found b'CCOB'"),
-    "empty-payload": (compressed(TEXT, payload=b""), "offset 0x20, payload: expected .* found b''"),
-    "only-skippable": (
-        compressed(TEXT, payload=skippable(b"abcd")),
-        r"payload: expected .* found b''",
-    ),
-    "skippable-cut": (
-        compressed(TEXT, payload=ZSTD_TEXT + skippable(b"abcd")[:-1]),
-        "payload: expected .* the end; the file may be cut short",
-    ),
-    "skippable-huge": (
-        compressed(TEXT, payload=b"\x5f\x2a\x4d\x18\xff\xff\xff\xff" + ZSTD_TEXT),
-        "payload: expected .* the end; the file may be cut short",
-    ),
+    "no-frame": (of(b"CCOB1234"), r"payload: expected .* found b'CCOB'"),
+    "empty-payload": (of(b""), "offset 0x20, payload: expected .* found b''"),
+    "only-skippable": (of(skippable(b"abcd")), r"payload: expected .* found b''"),
+    "skippable-cut": (of(ZSTD_TEXT + skippable(b"abcd")[:-1]), CUT),
+    "skippable-huge": (of(b"\x5f\x2a\x4d\x18\xff\xff\xff\xff" + ZSTD_TEXT), CUT),
     "skippable-hides-nothing": (
-        compressed(TEXT, payload=skippable(bytes(1 << 20)) + ZSTD_TEXT, size=1 << 40),
+        of(skippable(bytes(1 << 20)) + ZSTD_TEXT, size=1 << 40),
         "expected 6000 .the size in the zstd frame.",
     ),
-    "frame-header-cut": (
-        compressed(TEXT, payload=ZSTD_MAGIC + b"\xff\xff"),
-        "expected a zstd frame, found damage",
-    ),
-    "blocks-cut": (
-        compressed(TEXT, payload=ZSTD_TEXT[:-1]),
-        "payload: expected .* the end; the file may be cut short",
-    ),
-    "between-blocks": (
-        compressed(TEXT, payload=repeated(b"x", 3)[:-4]),
-        "offset 0x2e, payload: expected more of",
-    ),
+    "frame-header-cut": (of(ZSTD_MAGIC + b"\xff\xff"), "expected a zstd frame, found damage"),
+    "blocks-cut": (of(ZSTD_TEXT[:-1]), CUT),
+    "between-blocks": (of(repeated(b"x", 3)[:-4]), "offset 0x2e, payload: expected more of"),
     "checksum-cut": (
-        compressed(TEXT, payload=zstandard.ZstdCompressor(write_checksum=True).compress(TEXT)[:-1]),
+        of(zstandard.ZstdCompressor(write_checksum=True).compress(TEXT)[:-1]),
         "the end; the file may be cut short",
     ),
-    "behind-the-frame": (
-        compressed(TEXT, payload=ZSTD_TEXT + b"\0"),
-        r"expected .* found b'\\x00'",
-    ),
+    "behind-the-frame": (of(ZSTD_TEXT + b"\0"), r"expected .* found b'\\x00'"),
     "bad-block": (
         compressed(bytes(9), payload=ZSTD_MAGIC + b"\0\0" + b"\x4d\0\0" + bytes(9)),
         "expected zstd data, found damage",
@@ -182,14 +169,14 @@ FORMAT_MESSAGES = {
         compressed(bytes(1 << 17), payload=repeated(b"\0", 1, window=19)),
         "window of at most 268435456 bytes, found 536870912",
     ),
-    "no-zlib": (compressed(TEXT, 3, ZLIB, payload=b"abc" * 99), "expected zlib data, found damage"),
+    "no-zlib": (of(b"abc" * 99, method=ZLIB), "expected zlib data, found damage"),
     "zlib-cut": (
-        compressed(TEXT, 3, ZLIB, payload=zlib.compress(TEXT)[:-1]),
+        of(zlib.compress(TEXT)[:-1], method=ZLIB),
         "expected the end of the zlib stream, found none",
     ),
     "zlib-cut-1": (compressed(TEXT, 1, ZLIB)[:-1], "expected the end of the zlib stream"),
     "behind-the-zlib-stream": (
-        compressed(TEXT, 3, ZLIB, payload=zlib.compress(TEXT) + b"\0"),
+        of(zlib.compress(TEXT) + b"\0", method=ZLIB),
         r"offset 0x8, total size: expected \d+ \(the end of the zlib stream\), found",
     ),
 }

@@ -8,7 +8,7 @@ import pytest
 
 from offload_tool.errors import FormatError
 from offload_tool.formats.objects.coff import is_coff, read_coff_sections
-from tests.formats.object_files import PREFIX, make_coff
+from tests.formats.object_files import PREFIX, make_coff, make_image
 
 
 def test_overlapping_names_do_not_fill_memory() -> None:
@@ -59,14 +59,8 @@ def test_bigobj() -> None:
 
 
 def test_image() -> None:
-    coff = make_coff({b".offload": b"image"})
-    start = b"MZ".ljust(60, b"\0") + b"\x40\0\0\0PE\0\0"
-    rows = bytearray(coff[20:100])
-    for row, at in ((0, 20), (0, 24), (40, 20)):  # no symbols, so only the data moves
-        (offset,) = struct.unpack_from("<I", rows, row + at)
-        struct.pack_into("<I", rows, row + at, offset + len(start))
-    image = memoryview(start + coff[:8] + bytes(12) + rows + coff[100:])
+    image = memoryview(make_image({b".offload": b"image"}))
     assert is_coff(image)
-    section = read_coff_sections(image)[1]
+    (section,) = read_coff_sections(image)
     content = bytes(image[section.offset : section.offset + section.size])
     assert (section.name, content) == (b".offload", b"image")
