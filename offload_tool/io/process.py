@@ -17,7 +17,7 @@ from typing import IO, NamedTuple
 from offload_tool.io.signals import end_processes, shielded
 from offload_tool.util.which import which
 
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_APPEND  # two stages of a pass write to one file
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that are reset to their defaults in child processes, as ``subprocess`` does."""
 _NO_INPUT = (os.devnull,)
@@ -39,7 +39,7 @@ def start(
 ) -> int:
     """Start a program with `files` as descriptors 0, 1, ...; return its process ID.
 
-    They are open files, names of new ones, or None for ours.
+    They are open files, names of files to append to, or None for ours.
 
     :raises OSError: it cannot be run.
     """

@@ -21,7 +21,6 @@ from offload_tool.io.signals import end_processes, shielded
 if TYPE_CHECKING:
     from offload_tool.launch.jobserver import Slots
 
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_APPEND  # the program inherits it
 _POLL_MS = 10
 """Between polls, on a kernel without pidfd_open (before 5.3)."""
 

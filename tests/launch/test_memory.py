@@ -523,6 +523,18 @@ def test_cut_off(flags: str, project: Project) -> None:
     assert compiled() == ALL
 
 
+def test_messages_of_both_stages(project: Project) -> None:
+    """What the front end prints is printed if the backend runs, too."""
+    project.launch = (sys.executable, "-c", ALWAYS_IN_STAGES, "launch")
+    project.flags += ["-O1", "-Wall"]
+    project.edit("s.hip", "int run", "int unused(int x) { int y; return 1; }\nint run")
+    project.build()
+    project.edit(*EDITS["host code"])
+    assert "unused variable 'y'" in project.ours().stderr
+    project.edit(*EDITS["a kernel"])
+    assert "unused variable 'y'" in project.ours().stderr
+
+
 def test_why(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     """``offload-tool why`` has a block for each pass, and knows an object that is another file."""
     project.build()
