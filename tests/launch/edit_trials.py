@@ -492,7 +492,7 @@ class Trial:
         if driver.returncode:
             self.count["errors"] += 1
             left = [(self.folder / name / self._object).exists() for name in ("ours", "driver")]
-            return [] if left[0] == left[1] else [f"there is an object: {left[0]}"]
+            return ["there is an object"] if left[0] and not left[1] else []
         wrong = []
         printed = [sorted(each.stdout.splitlines()) for each in (ours, driver)]
         if printed[0] != printed[1]:  # lld prints in a random order
