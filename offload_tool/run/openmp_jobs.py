@@ -194,11 +194,13 @@ def _device_jobs(plan: QueryResult, names: Names) -> list[list[str]]:
     """Return the jobs for the device, with the host IR of the command."""
     jobs = jobs_of(plan)
     _, output, host_ir, _ = names
-    made = [value for job in jobs for value in option_values(job, HOST_IR)][-1:]
+    outputs = {value for job in jobs for value in _outputs_of(job)}
+    # With -save-temps, the last job has the given option alone.
+    made = [value for job in jobs for value in option_values(job, HOST_IR) if value in outputs][-1:]
     chosen: list[list[str]] = []
     needed = {output}
     for job in reversed(jobs):
-        written = [value for option in _OUTPUTS for value in option_values(job, option)]
+        written = _outputs_of(job)
         if written == made and chosen:
             return [[host_ir if arg in made else arg for arg in job] for job in chosen]
         if kind_of_job(job) not in _OF_A_PASS or needed.isdisjoint(written):
@@ -210,6 +212,10 @@ def _device_jobs(plan: QueryResult, names: Names) -> list[list[str]]:
         f"'{output}': expected a plan (-###) of a front end for the host and jobs for the device, "
         f"found {programs}; remove the flags that change the driver's jobs"
     )
+
+
+def _outputs_of(job: Sequence[str]) -> list[str]:
+    return [value for option in _OUTPUTS for value in option_values(job, option)]
 
 
 def _wrapper(plan: QueryResult, output: str, environment: Mapping[str, str]) -> list[str]:

@@ -159,3 +159,15 @@ def test_changed_folder(passes: Passes, queries: list[Sequence[str]]) -> None:
     (headers / "new.h").write_text("")
     assert passes.run(command, job_cache()) == 0
     assert len(queries) == 2
+
+
+def test_intermediate_files(passes: Passes) -> None:
+    """The files that ``-save-temps`` keeps of each source are there, and the object is the same."""
+    for name in "ab":
+        *command, option, output, source = passes.write(name, 1)
+        made = []
+        for flags in ([], ["-save-temps"]):
+            assert passes.run([*command, *flags, option, output, source], job_cache()) == 0
+            made.append(Path(output).read_bytes())
+        assert made[0] == made[1]
+        assert [*passes.folder.glob(f"{name}-openmp-*.s")]
