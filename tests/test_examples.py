@@ -224,6 +224,6 @@ def test_examples_can_be_copied_out() -> None:
     ]
     assert [path for path in files if path.is_symlink()] == []
     for path in filter(Path.is_file, files):
-        assert not [folder for folder in folders if f"../{folder.name}" in path.read_text()], path
+        assert not [folder for folder in folders if f"../{folder.name}/" in path.read_text()], path
     for name in ("standin_hip_runtime.cpp", "hip_declarations.h"):
         assert len({path.read_text() for path in files if path.name == name}) == 1, name
