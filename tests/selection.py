@@ -1,6 +1,6 @@
 """Which tests the README's command runs; all others have the marker ``full``, which CI runs too.
 
-The default set takes at most six minutes on two cores. It has one case for each builder, layout,
+The default set takes at most five minutes on two cores. It has one case for each builder, layout,
 command and row of the promise table. A file that no rule below names is in it as a whole, so that
 a new file of quick tests needs no entry here. Where the command line names files or folders, all
 of their tests run.
@@ -106,7 +106,6 @@ NAMED: dict[str, tuple[str, ...]] = {
     "tests/scons/test_kpack.py": ("test_what_is_made_again",),
     "tests/scons/test_launchers.py": ("test_second_checkout_hits*",),
     "tests/scons/test_link_inputs.py": (
-        "test_device_code_takes_part[[]OpenMP]",
         "test_library_that_nothing_describes[[]HIP, new driver-source]",
         "test_library_with_its_own_device_link[[]CUDA, new form]",
         "test_unused_sections[[]HIP, new driver-lld]",
@@ -152,7 +151,15 @@ SLOW: dict[str, tuple[str, ...]] = {
     ),
     "tests/untrusted/test_limits.py": ("test_long_tables_end",),
     "tests/cli/test_bundler.py": ("test_random_runs[[][1-9]*",),
-    "tests/cli/test_report.py": ("test_30_000_kernels", "test_axe*", "test_requests_are_seen"),
+    "tests/cli/test_report.py": (
+        *("test_30_000_kernels", "test_axe*", "test_requests_are_seen", "test_hostile_names*"),
+    ),
+    "tests/cli/test_packager.py": ("test_extraction_is_llvms",),
+    "tests/cli/test_pch_chain.py": ("test_random_projects_would_differ",),
+    "tests/launch/test_ccache.py": ("test_what_is_compiled*",),
+    "tests/launch/test_edit_trials.py": ("test_edits_of_cuda*", "test_stale_object_is_found"),
+    "tests/formats/targets/test_bundle_entry_id_llvm.py": ("test_kinds_and_target_ids*",),
+    "tests/operations/test_wheels.py": ("test_kernels",),
     "tests/cli/test_cuda_link.py": ("test_no_assembler", "test_program"),
     "tests/formats/bundle/test_compressed.py": (
         "test_bytes_do_not_depend_on_the_cores[[]3*-12[]]",
