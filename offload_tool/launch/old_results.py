@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from offload_tool.clang.job_plan import HOST
 from offload_tool.errors import ContentError, OffloadError
 from offload_tool.io.file_digests import DigestCache, content_of, digest_of
+from offload_tool.io.limits import run_budget
 from offload_tool.io.paths import sibling
 from offload_tool.launch.write_result import exchange_images
 from offload_tool.manifest.key import Cause
@@ -78,6 +79,8 @@ class OldResults:
         content = content_of(self._path)
         if digest_of(content) == self._record.output:
             self._content = content
+            if budget := run_budget():
+                budget.add_input(len(content))
 
     def with_digests(self, digests: Sequence[str]) -> list[bytes] | None:
         """Return the results with some digests; None if they are not all there."""

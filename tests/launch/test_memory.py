@@ -136,6 +136,15 @@ def test_header_of_one_target(flags: str, expected: set[str], project: Project) 
     assert [project.ran(), project.ran()] == [expected, set()]
 
 
+def test_large_images(project: Project) -> None:
+    """Images of more bytes than a run may look at again without having read them are remembered."""
+    with (project.folder / "s.hip").open("a") as source:
+        source.write("__attribute__((device)) char table[9 << 20] = {1};\n")
+    assert project.ran() == ALL
+    project.read_by_gfx90a("#define ONLY 5\n")
+    assert project.ran() == {"gfx90a"}
+
+
 @pytest.mark.parametrize("flags", [f"{OLD} -O1 -g", f"{NEW} -O1", f"{OLD} -fgpu-rdc"])
 def test_source_without_device_code(flags: str, project: Project) -> None:
     """An object of a source without kernels has no images; it is split and remembered, too."""
