@@ -96,9 +96,9 @@ def _command(name: str, options: tuple[str, ...], target: str = "gfx90a") -> lis
     ]
 
 
-def _both(passes: DirectPasses, command: list[str]) -> bool:
+def _both(passes: DirectPasses, command: list[str], *, at_terminal: bool = False) -> bool:
     """Run a command in both ways, as a build does; tell whether the direct way did it."""
-    runs = Runs(Path.cwd(), dict(os.environ), at_terminal=False)
+    runs = Runs(Path.cwd(), dict(os.environ), at_terminal=at_terminal)
     expected = runs.by_driver(command)
     found, direct = runs.directly(passes, command)
     assert found == expected
@@ -297,6 +297,16 @@ def test_some_random_passes_are_direct(tmp_path: Path, llvm: Callable[[str], str
     """The random passes are not all for the driver: a test of them would say nothing."""
     _, count, directly = trial(llvm("clang"), 5003, tmp_path / "trial")
     assert directly >= count / 2
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_colours_of_messages(no_color: str, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a terminal messages have colours, unless ``NO_COLOR`` is set and not empty."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", no_color)
+    (sources / "a.hip").write_text("#warning seen\n")
+    assert _both(DirectPasses(), _command("a", ()), at_terminal=True)
 
 
 @pytest.mark.llvm
