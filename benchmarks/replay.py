@@ -22,8 +22,8 @@ import argparse
 import io
 import os
 import subprocess
-import tarfile
 import tempfile
+import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -67,9 +67,9 @@ class History:
 
     def unpack(self, commit: str, folder: Path) -> None:
         """Write the files of a commit."""
-        archive = self._git("archive", self._tree(commit), "include", "src")
-        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-            files.extractall(folder, filter="data")
+        archive = self._git("archive", "--format=zip", self._tree(commit), "include", "src")
+        with zipfile.ZipFile(io.BytesIO(archive)) as files:
+            files.extractall(folder)
 
     def changes(self, before: str, after: str) -> Iterator[tuple[str, bytes | None]]:
         """Yield the files that differ between two commits, with their new content, if any."""
