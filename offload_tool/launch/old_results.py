@@ -135,7 +135,8 @@ class OldResults:
 
         :raises ContentError, FileError: see `exchange_images`.
         """
-        exchange_images(self._file(self.host_object), self.embedded or b"", images, output)
+        if self.embedded is not None:
+            exchange_images(self._file(self.host_object), self.embedded, images, output)
 
     def _file(self, content: bytes) -> InputFile:
         from offload_tool.io import InputFile

@@ -109,7 +109,8 @@ def embed_images(object_file: str, images: str, output: str) -> None:
     from offload_tool.io import InputFile
 
     with InputFile(object_file) as host:
-        exchange_images(host, content_of(PLACEHOLDER_FILE), images, output)
+        old = b"" if embeds_nothing(bytes(host.data)) else content_of(PLACEHOLDER_FILE)
+        exchange_images(host, old, images, output)
 
 
 def embeds_nothing(host: bytes) -> bool:
@@ -121,16 +122,16 @@ def embeds_nothing(host: bytes) -> bool:
 
 
 def exchange_images(host: InputFile, old: bytes, images: str, output: str) -> None:
-    """As `embed_images`, for an object with the content `old`, or without any device code."""
+    """As `embed_images`, for an object with the content `old`, b"" if it has no device code."""
     from offload_tool.formats.objects.splice_images import plan_with_content
     from offload_tool.io import InputFile, replace_file
 
     with InputFile(images) as content, replace_file(output) as out:
-        if not old or old not in bytes(host.data):
-            out.write(host.data)
-        else:
+        if old:
             plan = plan_with_content(host.data, old, len(content), path=host.path)
             plan.bound(host, [content]).write_to(out)
+        else:
+            out.copy(host)
 
 
 def merge_depfiles(host: bytes, devices: Iterable[bytes], *, phony: bool) -> bytes:
@@ -138,15 +139,15 @@ def merge_depfiles(host: bytes, devices: Iterable[bytes], *, phony: bool) -> byt
 
     `phony`: each name also gets an empty rule, as with ``-MP``.
     """
-    lists = {host.partition(b": ")[2]}
-    different = [x for x in devices if _new(x.partition(b": ")[2], lists)]
+    different = {text.partition(b": ")[2]: text for text in devices}
+    different.pop(host.partition(b": ")[2], None)
     if not different:
         return host
     rule, end, rest = _first_rule(host)
     names = dict.fromkeys(_prerequisites(rule))
     added = [
         name
-        for text in different
+        for text in different.values()
         for name in _prerequisites(_first_rule(text)[0])
         if name not in names and names.setdefault(name) is None
     ]
@@ -155,13 +156,6 @@ def merge_depfiles(host: bytes, devices: Iterable[bytes], *, phony: bool) -> byt
     lines = b"".join(b" \\\n  " + name for name in added)
     more = b"".join(name + b":\n" for name in added) if phony else b""
     return rule + lines + (end or b"\n") + rest + more
-
-
-def _new(text: bytes, known: set[bytes]) -> bool:
-    """Return whether a text is not known, and add it."""
-    is_new = text not in known
-    known.add(text)
-    return is_new
 
 
 def _first_rule(text: bytes) -> tuple[bytes, bytes, bytes]:
