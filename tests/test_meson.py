@@ -133,6 +133,16 @@ class Project(Example):
         assert done.returncode == 0, done.stdout
         return compiles_since(self.folder), done.stdout
 
+    def make_mistake(self) -> str:
+        """Build with a mistake in a source, whose message must be shown; return the right text."""
+        text = (self.source / "scale.hip").read_text()
+        self.write("scale.hip", text + "this is not C++\n")
+        done = self.call("ninja", "-k", "0")
+        assert done.returncode != 0
+        assert "scale.hip:16:1: error:" in done.stdout, done.stdout
+        assert "Traceback" not in done.stdout
+        return text
+
     def assert_up_to_date(self) -> None:
         compiles, said = self.build()
         assert compiles == []
@@ -306,12 +316,7 @@ def test_generated_header(project: Project) -> None:
 
 def test_error_in_a_source(built: Project) -> None:
     """The build stops with the compiler's message, leaves no output, and goes on when mended."""
-    text = (built.source / "scale.hip").read_text()
-    built.write("scale.hip", text + "this is not C++\n")
-    done = built.call("ninja", "-k", "0")
-    assert done.returncode != 0
-    assert "scale.hip:16:1: error:" in done.stdout, done.stdout
-    assert "Traceback" not in done.stdout
+    text = built.make_mistake()
     left = {path.name for path in built.build_folder.iterdir()}
     stems = ["scale.host.o", *(f"scale.{name.replace(':', '_')}.co" for name in TARGETS)]
     assert left.isdisjoint(stems)
@@ -419,11 +424,7 @@ def test_one_command_compiles_what_has_changed(launched: OneCommand) -> None:
 
 def test_error_with_one_command(launched: OneCommand) -> None:
     """An error leaves no object; mended, only what was not compiled before is."""
-    text = (launched.source / "scale.hip").read_text()
-    launched.write("scale.hip", text + "this is not C++\n")
-    done = launched.call("ninja", "-k", "0")
-    assert done.returncode != 0
-    assert "scale.hip:16:1: error:" in done.stdout, done.stdout
+    text = launched.make_mistake()
     assert not list(launched.build_folder.rglob("scale.hip.o"))
     compiles_since(launched.folder)
     launched.write("scale.hip", text)

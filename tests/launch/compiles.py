@@ -14,6 +14,15 @@ from tests.conftest import ROOT, missing
 from tests.scripts import script
 
 LAUNCH = (sys.executable, "-m", "offload_tool", "launch")
+_IN_STAGES = """
+import sys
+from offload_tool.run import cut_off
+cut_off._TOO_SHORT = 0
+from offload_tool.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+"""The program, without the rule by which a short pass is one job."""
+ALWAYS_IN_STAGES = (sys.executable, "-c", _IN_STAGES, "launch")
 CUID = "-cuid=1234"
 HIP = ("-x", "hip", "-nogpuinc", "-nogpulib", CUID)
 TARGETS = ("--offload-arch=gfx906", "--offload-arch=gfx90a:xnack+")

@@ -23,22 +23,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tests.launch.compiles import CUID, environment, files, run
+from tests.launch.compiles import ALWAYS_IN_STAGES, CUID, environment, files, run
 from tests.launch.flags import CHOICES, DRIVERS
 from tests.launch.test_cuda import OWN as CUDA
 from tests.pch_constructs.compositions import composed
 from tests.pch_constructs.constructs import CONSTRUCTS
 from tests.run.driverless_trials import ODD, PIECES, RANDOM, USUAL, VARIABLES, WRONG, alternatives
 
-IN_STAGES = """
-import sys
-from offload_tool.run import cut_off
-cut_off._TOO_SHORT = 0
-from offload_tool.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
-"""The program, without the rule by which a short pass is one job."""
-ALWAYS_IN_STAGES = (sys.executable, "-c", IN_STAGES, "launch")
 _OBJECTS = ("s.o", "out/s.o", "ü b/with $'.o")
 _ARCHS = {
     "hip": ("gfx906", "gfx90a:xnack+", "gfx942", "gfx1100"),

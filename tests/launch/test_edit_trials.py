@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.edit_trials import ALWAYS_IN_STAGES, Trial
+from tests.launch.compiles import ALWAYS_IN_STAGES
+from tests.launch.edit_trials import Trial
 
 STALE = (
     sys.executable,

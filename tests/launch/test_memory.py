@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,15 @@ from offload_tool.io.file_digests import DigestCache
 from offload_tool.launch.memory import Memory
 from offload_tool.launch.split_compile import run_split
 from offload_tool.manifest.manifest import read_output_record
-from tests.launch.compiles import HIP, LAUNCH, counting, environment, make_project, run
+from tests.launch.compiles import (
+    ALWAYS_IN_STAGES,
+    HIP,
+    LAUNCH,
+    counting,
+    environment,
+    make_project,
+    run,
+)
 from tests.scripts import script
 
 NEW, OLD = "--offload-new-driver", "--no-offload-new-driver"
@@ -34,15 +41,6 @@ EDITS: dict[str, tuple[str, str, str]] = {
     "a header": ("value.h", "VALUE 3", "VALUE 4"),
 }
 """A file, a text in it, and another one."""
-
-ALWAYS_IN_STAGES = """
-import sys
-from offload_tool.run import cut_off
-cut_off._TOO_SHORT = 0
-from offload_tool.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
-"""The program, without the rule by which a short pass is one job."""
 
 pytestmark = pytest.mark.llvm
 
@@ -504,7 +502,7 @@ def test_launcher(tmp_path: Path, project: Project) -> None:
 @pytest.mark.parametrize("flags", [f"{OLD} -O1", f"{OLD} -O2 -fPIC", f"{NEW} -O1"])
 def test_cut_off(flags: str, project: Project) -> None:
     """Only passes whose unoptimised bitcode differs run to their end."""
-    project.launch = (sys.executable, "-c", ALWAYS_IN_STAGES, "launch")
+    project.launch = ALWAYS_IN_STAGES
     project.flags += flags.split()
 
     def compiled() -> set[str]:
@@ -534,7 +532,7 @@ def test_cut_off(flags: str, project: Project) -> None:
 
 def test_messages_of_both_stages(project: Project) -> None:
     """What the front end prints is printed if the backend runs, too."""
-    project.launch = (sys.executable, "-c", ALWAYS_IN_STAGES, "launch")
+    project.launch = ALWAYS_IN_STAGES
     project.flags += ["-O1", "-Wall"]
     project.edit("s.hip", "int run", "int unused(int x) { int y; return 1; }\nint run")
     project.build()
