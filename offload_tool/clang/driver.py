@@ -84,8 +84,7 @@ def terminal_args(environment: Mapping[str, str]) -> list[str]:
     Source: clang 19.1 and 22.1, observed: so does a ``NO_COLOR`` that is not empty.
     """
     has_colours = os.isatty(_ERRORS) and environment.get("TERM", "dumb") not in ("", "dumb")
-    has_colours = has_colours and not environment.get("NO_COLOR")
-    return ["-fcolor-diagnostics"] if has_colours else []
+    return ["-fcolor-diagnostics"] if has_colours and not environment.get("NO_COLOR") else []
 
 
 def query_plan(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> QueryResult:

@@ -41,7 +41,7 @@ _METADATA_VERSION = "2.1"
 
 
 class DeviceWheels:
-    """The device wheels of a host wheel; FormatError if that has no METADATA or WHEEL."""
+    """The device wheels of a host wheel; raise FormatError if that has no METADATA or WHEEL."""
 
     def __init__(
         self,

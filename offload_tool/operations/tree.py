@@ -120,7 +120,7 @@ class FileTree(_Tree):
 
 
 class FolderTree(_Tree):
-    """A folder without its subfolder `besides`; FileError or UnsupportedError (special files)."""
+    """A folder without its subfolder `besides`; raise FileError, or UnsupportedError (devices)."""
 
     def __init__(self, folder: StrPath, besides: Path | None = None) -> None:
         super().__init__(folder)
@@ -173,7 +173,7 @@ class FolderTree(_Tree):
 
 
 class WheelTree(_Tree):
-    """A wheel or zip file, a context manager; FormatError if broken or with unsafe names."""
+    """A wheel or zip file, a context manager; raise FormatError if broken or of unsafe names."""
 
     def __init__(self, path: StrPath) -> None:
         super().__init__(path)
@@ -233,7 +233,7 @@ Tree: TypeAlias = "FileTree | FolderTree | WheelTree"
 
 
 class TreeWriter:
-    """Base of the writers; call `finish`. UnsupportedError if signed, FormatError by a RECORD."""
+    """Base of writers; call `finish`. Raise UnsupportedError if signed, FormatError by a RECORD."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree

@@ -37,7 +37,7 @@ _NO_WARNINGS_OF_PARTS = ("-Qunused-arguments", "-Wno-option-ignored")
 
 @dataclass(frozen=True, slots=True)
 class CompilePass(ABC):
-    """One job of the compiler, for the host or one device; UsageError if there is none."""
+    """One job of the compiler, for the host or one device; raise UsageError for no such pass."""
 
     stage: Stage
     cuid: str

@@ -74,7 +74,7 @@ class LinkedWrapper(NamedTuple):
 
 
 class LinkedWrappers:
-    """The wrappers of a program, in order, as `rows`; FormatError or UnsupportedError."""
+    """The wrappers of a program, in order, as `rows`; raise FormatError or UnsupportedError."""
 
     def __init__(self, tables: ElfTables) -> None:
         self.tables = tables

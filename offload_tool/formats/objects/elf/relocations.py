@@ -61,7 +61,7 @@ class _Relocation(NamedTuple):
 
 
 class LinkedPointers:
-    """A program's pointers; UnsupportedError if its machine or relocations are unknown."""
+    """A program's pointers; raise UnsupportedError if its machine or relocations are unknown."""
 
     def __init__(self, tables: ElfTables) -> None:
         self.tables = tables
