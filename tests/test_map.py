@@ -29,9 +29,9 @@ ANSWERS = {
     "add a GPU": "formats/targets/processors.py: PROCESSORS",
     "the text of a target ID": "formats/targets/target_id.py: TargetID",
     "the text of a bundle entry ID": "formats/targets/bundle_entry_id.py: BundleEntryID",
-    "xnack conflict inside one bundle": "formats/targets/conflicts.py: find_conflicts",
+    "xnack conflict inside one bundle": "formats/targets/bundle_entry_id.py: find_conflicts",
     "which code object a device loads": "formats/targets/compatibility.py: find_fit",
-    "the version of the bytes that are written": "formats/format_version.py: FORMAT_VERSION",
+    "the version of the bytes that are written": "formats/__init__.py: FORMAT_VERSION",
     # files
     "the format of a file": "containers/file_format.py: FileFormat",
     "archives within archives": "containers/walk.py: Walk",

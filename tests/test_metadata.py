@@ -7,7 +7,7 @@ import re
 import pytest
 
 import offload_tool
-from offload_tool.formats.format_version import FORMAT_VERSION
+from offload_tool.formats import FORMAT_VERSION
 from offload_tool.toolchain.select import _GET_EMBEDDED
 from tests.conftest import ROOT
 

@@ -21,7 +21,7 @@ from offload_tool.cli.printing import (
 )
 from offload_tool.cli.tables import Sheet, print_sheet
 from offload_tool.errors import OffloadError, UsageError
-from offload_tool.formats.kernel_info.occupancy import waves_per_simd
+from offload_tool.formats.kernel import waves_per_simd
 from offload_tool.operations.kernel_table import COLUMNS, LOCATION_KEYS, WAVES, demangled_names
 
 if TYPE_CHECKING:

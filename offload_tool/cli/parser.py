@@ -157,7 +157,7 @@ def _add_option(parser: argparse.ArgumentParser, option: Option) -> None:
         return
     choices = [choice for choice, _ in option.choices] or None
     if option.name == "type":  # the bundler's, which checks it last
-        from offload_tool.containers.open_bundle import FILE_TYPES
+        from offload_tool.containers.entries import FILE_TYPES
 
         choices = [*FILE_TYPES, "a"]
     parser.add_argument(*names, metavar=option.value_name or None, choices=choices, help=text)

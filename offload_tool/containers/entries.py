@@ -1,20 +1,43 @@
-"""The entries of bundles and other containers, and access to their content.
+r"""The entries of bundles and other containers, and access to their content.
 
-Here and in `open_bundle`, modules for object files and for compression are imported lazily: most
-runs do not need them, and start twice as fast without them.
+A bundle may have any layout. The file type decides what to read (as in clang-offload-bundler
+22.1.8):
+
+    text types          the entries between comment markers
+    bc, gch, ast        the binary layout; a file without its magic has no entries
+    o                   sections of an object file, else the binary layout
+
+Each layout may be compressed as a whole. A file may have several bundles in the binary layout, with
+zeros between them (a linker joins ``.hip_fatbin`` sections); their sizes delimit them.
+
+With `stream`, `open_bundle` decompresses a single compressed bundle while it is copied::
+
+    compressed bundle --> begin: the table --> which entries are wanted?
+                     \
+                      --> the rest --+--> hash
+                                     +--> outputs, renamed into place only if the hash is right
+
+So a bundle of any size needs neither a temporary file nor much memory.
+
+Modules for object files and for compression are imported lazily: most runs do not need them, and
+start twice as fast without them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.formats.bundle.binary import Bundle
+from offload_tool.errors import FormatError, UsageError
+from offload_tool.formats.bundle.binary import Bundle, read_bundle, read_partial_bundle
+from offload_tool.formats.bundle.text import COMMENT_MARKS, read_text_bundle
+from offload_tool.formats.magic import BUNDLE, COMPRESSED_BUNDLE, begins, next_content
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
 from offload_tool.io.limits import run_budget
-from offload_tool.util.frozen import frozen
+from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
-    from offload_tool.formats.bundle.compressed import CompressionReport
+    from offload_tool.formats.bundle.compressed import BundleStream, CompressionReport
     from offload_tool.formats.cuda.fatbin import CudaImage, Packed
     from offload_tool.formats.kpack.archive import KpackImage
     from offload_tool.io.write_plan import FilePlan
@@ -158,3 +181,216 @@ def decompressed(
     header = read_compressed_header(data, position, path=path)
     content, report = decompress(data, header, path=path)
     return InputFile.from_data(path, content), report
+
+
+# -- all bundles of a file ------------------------------------------------------------------------
+
+FILE_TYPES = (*COMMENT_MARKS, "bc", "gch", "ast", "o")
+"""The file types that can be bundled; ``a`` can only be unbundled."""
+DEFAULT_FILE_TYPE = "o"
+"""clang's type for its fat binaries: an object bundle, or the binary layout."""
+
+_SMALLEST_COMPRESSED = 8  # bytes; LLVM takes no shorter file for a compressed bundle
+
+
+def _range_writer(
+    rows: Sequence[tuple[StoredEntry, OutputFile]],
+) -> Callable[[bytes | memoryview], None]:
+    """Return a function that receives a stream and writes each entry's range to its own file."""
+    end = 0
+
+    def write(data: bytes | memoryview) -> None:
+        nonlocal end
+        start, end = end, end + len(data)
+        for entry, file in rows:
+            offset, size = entry.offset, entry.size
+            if offset < end and start < offset + size:
+                if offset >= start:  # the budget now includes the data unpacked so far
+                    file.reserve(size)
+                file.write(data[max(offset - start, 0) : offset + size - start])
+
+    return write
+
+
+@frozen
+class OpenedBundle:
+    """All bundles of a file, in file order."""
+
+    content: InputFile
+    """The whole file, or the decompressed content of a single compressed bundle."""
+    entries: list[StoredEntry]
+    """The entries of all bundles."""
+    reports: list[CompressionReport | None]
+    """For each bundle: statistics of its decompression; None if it is not compressed, or not
+    decompressed yet."""
+    stream: BundleStream | None = None
+    """The compressed bundle that `check` or `write` will decompress and verify."""
+
+    def check(self) -> None:
+        """Decompress a remaining compressed bundle to verify it; raise FormatError."""
+        self.write([])
+
+    def write(self, rows: Sequence[tuple[StoredEntry, OutputFile]]) -> None:
+        """Append each entry's content to its own file; without entries, only check.
+
+        :raises FormatError, FileError: the bundle is damaged, or a file cannot be written.
+        """
+        # Direct output (standard output) cannot be undone if the hash is wrong.
+        if self.stream is not None and all(file.seekable for _, file in rows):
+            self.stream.to(_range_writer(rows))
+            return
+        if self.stream is not None:
+            _ = self.content.data  # access verifies it, even if the entries are empty
+        for entry, file in rows:
+            entry.write_to(file)
+
+
+def check_file_type(file_type: str) -> None:
+    """Raise UsageError, with LLVM's message, if `file_type` is not in `FILE_TYPES`."""
+    if file_type not in FILE_TYPES:
+        raise UsageError(f"'{file_type}': invalid file type specified")
+
+
+class ReadBundle(NamedTuple):
+    """One of the bundles of a file."""
+
+    offset: int
+    size: int
+    """Bytes in the file."""
+    content: InputFile
+    """The file, or the decompressed content."""
+    entries: list[StoredEntry]
+    report: CompressionReport | None
+    """None if the bundle is not compressed."""
+
+
+def read_bundles(
+    source: InputFile,
+    file_type: str | None,
+    *,
+    wanted: Callable[[str], bool] | None = None,
+    start: int = 0,
+    end: int | None = None,
+    path: StrPath,
+) -> Iterator[ReadBundle]:
+    """Yield the bundles from `start` to `end` of `source`, with zeros between them.
+
+    The file type decides the layout; with None the bytes decide, and there must be a bundle.
+    `wanted` selects the IDs to unbundle; without it, all are listed. `path` is for messages.
+
+    :raises FormatError, UnsupportedError: a bundle is broken, or followed by data, or unsupported.
+    """
+    data = source.data[:end]
+    expected = None if file_type else "a bundle"
+    position: int | None = start
+    while position is not None:
+        content, report = source, None
+        if _is_compressed(data, position):
+            content, report = decompressed(data, position, path=path)
+            entries, _ = _read_plain(content, content.data, 0, file_type, wanted, path)
+            entries = [replaced(entry, is_decompressed=True) for entry in entries]
+            stop = report.end
+            expected = "zeros or another bundle after a compressed one"
+        else:
+            entries, stop = _read_plain(source, data, position, file_type, wanted, path)
+            if stop == position and expected:
+                message = f"expected {expected}, found {bytes(data[position : position + 8])!r}"
+                raise FormatError(message, path=path, offset=position)
+            if stop == position:
+                return
+            expected = None  # LLVM accepts bytes after uncompressed bundles
+        yield ReadBundle(position, stop - position, content, entries, report)
+        position = next_content(data, stop)
+
+
+def open_bundle(
+    source: InputFile,
+    file_type: str,
+    *,
+    wanted: Callable[[str], bool] | None = None,
+    stream: bool = False,
+) -> OpenedBundle:
+    """Read the entries of `source`; it must stay open while they are used.
+
+    `wanted` is as in `read_bundles`. A file that is not a bundle has no entries. With `stream`, a
+    single compressed bundle is not yet decompressed; either `check` or `write` does that, once.
+
+    :raises FormatError: the bundle is broken.
+    :raises UnsupportedError: its version or variant is not supported.
+    """
+    if stream and file_type not in COMMENT_MARKS and _is_compressed(source.data, 0):
+        opened = _open_stream(source)
+        if opened is not None:
+            return opened
+    found = list(read_bundles(source, file_type, wanted=wanted, path=source.path))
+    entries = [entry for bundle in found for entry in bundle.entries]
+    content = found[0].content if len(found) == 1 else source
+    return OpenedBundle(content, entries, [bundle.report for bundle in found])
+
+
+def _open_stream(source: InputFile) -> OpenedBundle | None:
+    """Open a single compressed bundle of the binary layout; None if it is anything else."""
+    from offload_tool.formats.bundle.compressed import (
+        BundleStream,
+        decompress,
+        read_compressed_header,
+    )
+
+    data, path = source.data, source.path
+    header = read_compressed_header(data, path=path)
+    stream = BundleStream(data, header, path=path)
+    is_all = stream.end is not None and next_content(data, stream.end) is None
+    if not is_all or not begins(stream.begin, BUNDLE):
+        return None
+    content = InputFile.lazy(
+        path, header.uncompressed_size, lambda: decompress(data, header, path=path)[0]
+    )
+    try:
+        bundle = read_partial_bundle(stream.begin, len(content), path=path)
+    except FormatError:
+        stream.to(_range_writer([]))  # report damage first
+        raise
+    if bundle is None:
+        return None
+    entries = [replaced(row, is_decompressed=True) for row in bundle_entries(bundle, content)]
+    return OpenedBundle(content, entries, [None], stream)
+
+
+def _read_plain(
+    source: InputFile,
+    data: memoryview,
+    position: int,
+    file_type: str | None,
+    wanted: Callable[[str], bool] | None,
+    path: StrPath,
+) -> tuple[list[StoredEntry], int]:
+    """Return the entries of the uncompressed bundle at `position`, if any, and its end."""
+    if begins(data, BUNDLE, position) and file_type not in COMMENT_MARKS:
+        bundle = read_bundle(data, position, path=path)
+        return bundle_entries(bundle, source), position + bundle.size
+    comment = COMMENT_MARKS.get(file_type or "", "")
+    if file_type is None and not position:
+        from offload_tool.containers.file_format import FileFormat, recognise, text_comment
+
+        if recognise(data, anywhere=True) is FileFormat.TEXT_BUNDLE:
+            comment = text_comment(data)
+    if comment:
+        texts = read_text_bundle(data, comment, wanted=wanted, path=path)
+        return [StoredEntry(row.id, source, row.offset, row.size) for row in texts], len(source)
+    if file_type in (None, "o") and not position:
+        from offload_tool.formats.bundle import object_file
+
+        if object_file.is_object_file(data):
+            found = object_file.read_object_bundle(data, path=path)
+            if wanted is not None:
+                object_file.check_not_merged(found, path=path)
+            return [
+                StoredEntry(row.id, source, row.offset, row.size, row.is_host_marker)
+                for row in found
+            ], len(source)
+    return [], position
+
+
+def _is_compressed(data: memoryview, position: int) -> bool:
+    is_long = len(data) - position >= _SMALLEST_COMPRESSED
+    return is_long and begins(data, COMPRESSED_BUNDLE, position)

@@ -31,9 +31,9 @@ from offload_tool.containers.entries import (
     CudaContent,
     PayloadCache,
     StoredEntry,
+    read_bundles,
 )
 from offload_tool.containers.file_format import FileFormat, recognise
-from offload_tool.containers.open_bundle import read_bundles
 from offload_tool.containers.walk import (
     FORGET_AFTER,
     OFFLOADING_SECTION,
@@ -54,11 +54,14 @@ from offload_tool.formats.cuda.fatbin import (
     find_cuda_fatbin,
     read_cuda_fatbin,
 )
-from offload_tool.formats.cuda.object_section import PLACEHOLDER, RELOCATABLE_SECTION
+from offload_tool.formats.cuda.object_section import (
+    PLACEHOLDER,
+    RELOCATABLE_SECTION,
+    linked_fatbins,
+)
 from offload_tool.formats.cuda.object_section import SECTIONS as CUDA_SECTIONS
-from offload_tool.formats.cuda.wrappers import linked_fatbins
-from offload_tool.formats.hip.fatbin_section import SECTION as HIP_SECTION
-from offload_tool.formats.hip.fatbin_section import WRAPPER_SECTION, WRAPPER_SIZE
+from offload_tool.formats.hip_fatbin import SECTION as HIP_SECTION
+from offload_tool.formats.hip_fatbin import WRAPPER_SECTION, WRAPPER_SIZE
 from offload_tool.formats.magic import (
     OFFLOAD_BINARY,
     begins,
@@ -196,7 +199,7 @@ class _FindPolicy(Policy):
         if row.sh_type == SHT_LLVM_OFFLOADING:
             return FileFormat.OFFLOAD_BINARY
         if tables.names[number] == _WRAPPERS and self.markers:
-            from offload_tool.formats.kpack.wrappers import is_marked
+            from offload_tool.formats.kpack.marker import is_marked
 
             if is_marked(tables, number):
                 return FileFormat.KPACK_MARKER

@@ -25,8 +25,12 @@ from offload_tool.formats.kpack.archive import (
     images_by_key,
     read_kpack,
 )
-from offload_tool.formats.kpack.marker import PLACEHOLDER, KpackMarker
-from offload_tool.formats.kpack.wrappers import MarkedWrapper, marked_wrappers
+from offload_tool.formats.kpack.marker import (
+    PLACEHOLDER,
+    KpackMarker,
+    MarkedWrapper,
+    marked_wrappers,
+)
 from offload_tool.formats.objects.elf.reader import ElfTables
 from offload_tool.formats.targets.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.io import InputFile

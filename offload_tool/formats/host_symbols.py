@@ -40,7 +40,7 @@ import struct
 from collections.abc import Iterable
 from typing import TypeVar
 
-from offload_tool.formats.hip.fatbin_section import CUID_PREFIX, FATBIN
+from offload_tool.formats.hip_fatbin import CUID_PREFIX, FATBIN
 from offload_tool.formats.objects.elf.reader import ElfTables
 from offload_tool.util.frozen import frozen
 
@@ -66,7 +66,7 @@ class HipHostCode:
     unregistered: frozenset[str] = frozenset()
     """Kernels that neither this code registers, nor an entry names."""
     hashes: frozenset[str] = frozenset()
-    """Hashes of the CUIDs whose bundle is undefined (see `fatbin_section.cuid_hash`)."""
+    """Hashes of the CUIDs whose bundle is undefined (see `hip_fatbin.cuid_hash`)."""
     needs_program_bundle: bool = False
     """Whether the one bundle of a program is undefined, as clang 18 and older refer to it."""
     cuids: frozenset[str] = frozenset()

@@ -54,10 +54,9 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
-from offload_tool.formats.key_order import in_table_order
+from offload_tool.formats.llvm_tables import build_string_table, in_table_order
 from offload_tool.formats.magic import BITCODES, begins, next_content
 from offload_tool.formats.magic import OFFLOAD_BINARY as MAGIC
-from offload_tool.formats.objects.string_table import build_string_table
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
@@ -474,7 +473,7 @@ def plan_offload_binary(
 ) -> OffloadBinaryLayout:
     """Return the layout of a version 1 binary with an image of `size` bytes.
 
-    The pairs are in LLVM's order (`key_order`). `keys` are those of the command line in order,
+    The pairs are in LLVM's order (`llvm_tables`). `keys` are those of the command line in order,
     including ``file`` and ``kind``; the default is ``file``, the strings' keys, and ``kind``.
 
     :raises UsageError: a string contains a NUL, or a number does not fit.

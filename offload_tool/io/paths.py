@@ -1,4 +1,4 @@
-"""Paths and descriptors: hidden files next to outputs, and errors that name the path."""
+"""Paths and descriptors: errors that name the path, hidden files next to outputs, small files."""
 
 from __future__ import annotations
 
@@ -63,3 +63,19 @@ def is_within(path: StrPath, folder: StrPath) -> bool:
     """Return whether a file is in a folder or below it, after resolving symbolic links."""
     inside = os.path.realpath(folder)
     return os.path.commonpath([inside, os.path.realpath(path)]) == inside
+
+
+def replace_small_file(name: str, data: bytes) -> None:
+    """Write a file by renaming a temporary one next to it, with few modules loaded.
+
+    :raises OSError: it cannot be written; the old file is unchanged.
+    """
+    temporary = f"{name}.{os.urandom(6).hex()}.tmp"
+    try:
+        with open(temporary, "xb", buffering=0) as file:
+            view = memoryview(data)
+            while view:
+                view = view[file.write(view) :]
+        os.replace(temporary, name)
+    finally:
+        remove(temporary)

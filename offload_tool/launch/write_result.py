@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.io.file_digests import content_of
-from offload_tool.io.small_file import replace_small_file
+from offload_tool.io.paths import replace_small_file
 
 if TYPE_CHECKING:
     from offload_tool.clang.job_plan import DriverJob

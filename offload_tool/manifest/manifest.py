@@ -50,8 +50,7 @@ from offload_tool.io.file_digests import (
     file_stat,
     identity,
 )
-from offload_tool.io.paths import naming
-from offload_tool.io.small_file import replace_small_file
+from offload_tool.io.paths import naming, replace_small_file
 from offload_tool.manifest.include_search import Lookups, appeared, is_outside
 from offload_tool.manifest.key import Cause, Key, Reason
 from offload_tool.manifest.race_check import RaceCheck, Start

@@ -10,12 +10,15 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from offload_tool.containers.open_bundle import DEFAULT_FILE_TYPE, check_file_type, open_bundle
+from offload_tool.containers.entries import DEFAULT_FILE_TYPE, check_file_type, open_bundle
 from offload_tool.errors import NoContainerError, UsageError
 from offload_tool.formats.bundle.binary import plan_bundle
 from offload_tool.formats.bundle.text import COMMENT_MARKS, check_text_content, plan_text_bundle
-from offload_tool.formats.targets.bundle_entry_id import BundleEntryID, OffloadKind
-from offload_tool.formats.targets.conflicts import check_composition
+from offload_tool.formats.targets.bundle_entry_id import (
+    BundleEntryID,
+    OffloadKind,
+    check_composition,
+)
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_file
 from offload_tool.util.frozen import frozen
 

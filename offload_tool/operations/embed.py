@@ -18,7 +18,7 @@ from offload_tool.errors import CodeObjectError, UsageError
 from offload_tool.formats.bitcode.module import is_bitcode
 from offload_tool.formats.cuda import object_section
 from offload_tool.formats.cuda.fatbin import NewCudaEntry, plan_cuda_fatbin
-from offload_tool.formats.hip.fatbin_section import (
+from offload_tool.formats.hip_fatbin import (
     EMBEDDED_BUNDLE,
     EMBEDDED_MARKER,
     FATBIN,

@@ -35,7 +35,7 @@ from offload_tool.errors import (
     UsageError,
 )
 from offload_tool.formats.bundle.binary import plan_bundle
-from offload_tool.formats.hip.fatbin_section import ALIGNMENT, WRAPPER_SECTION
+from offload_tool.formats.hip_fatbin import ALIGNMENT, WRAPPER_SECTION
 from offload_tool.formats.kpack.archive import (
     SUFFIX,
     KpackArchive,
@@ -45,8 +45,13 @@ from offload_tool.formats.kpack.archive import (
     read_kpack,
     unpacked_kpack_image,
 )
-from offload_tool.formats.kpack.marker import PLACEHOLDER, KpackMarker, read_marker
-from offload_tool.formats.kpack.wrappers import LinkedWrappers, plan_unmarked
+from offload_tool.formats.kpack.marker import (
+    PLACEHOLDER,
+    KpackMarker,
+    LinkedWrappers,
+    plan_unmarked,
+    read_marker,
+)
 from offload_tool.formats.objects.elf.reader import ET_REL, ElfTables, read_elf_tables
 from offload_tool.formats.targets.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.formats.wheel import WheelName, header, is_wheel, without_headers

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
-from offload_tool.formats.kernel import Kernel
-from offload_tool.formats.kernel_info.occupancy import waves_per_simd
+from offload_tool.formats.kernel import Kernel, waves_per_simd
 from offload_tool.io.process import capture
 from offload_tool.util.which import which
 

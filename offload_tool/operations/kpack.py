@@ -8,7 +8,7 @@
     a.kpackref -- a.fatbin.o --+                       a marker, in place of the bundle
     a.host.o ---- a.kpack.o ---+-- program             its wrapper is changed in 4 bytes
 
-Source: see `formats.kpack.archive`, `formats.kpack.marker` and `formats.hip.fatbin_section`.
+Source: see `formats.kpack.archive`, `formats.kpack.marker` and `formats.hip_fatbin`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 from offload_tool.containers.walk import open_file_or_members
 from offload_tool.errors import CodeObjectError, UnsupportedError
 from offload_tool.formats.bitcode.module import is_bitcode
-from offload_tool.formats.hip.fatbin_section import EMBEDDED, KPACKED, wrappers_of
+from offload_tool.formats.hip_fatbin import EMBEDDED, KPACKED, wrappers_of
 from offload_tool.formats.kernel_info.amdgpu_metadata import read_amdgpu_arguments
 from offload_tool.formats.kpack.archive import ZSTD, NewKpackImage, write_kpack
 from offload_tool.formats.kpack.marker import KpackMarker, pack_marker

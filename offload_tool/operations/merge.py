@@ -32,8 +32,7 @@ from offload_tool.formats.cuda.fatbin import CudaEntry, CudaImage, cuda_header, 
 from offload_tool.formats.kpack.archive import copied_image, read_kpack, write_kpack
 from offload_tool.formats.objects.ar import NewMember, member_symbols, plan_archive
 from offload_tool.formats.offload_binary import read_offload_binary
-from offload_tool.formats.targets.bundle_entry_id import OffloadKind
-from offload_tool.formats.targets.conflicts import find_conflicts
+from offload_tool.formats.targets.bundle_entry_id import OffloadKind, find_conflicts
 from offload_tool.io import FileRange, InputFile, StrPath, replace_file
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan

@@ -15,7 +15,7 @@ CUDA and OpenMP code is thinned: ``DIR/sm_90/`` has the file, folder or wheel fo
 (see `thin`). If the input has HIP code, other code stays with the host; the report lists it.
 
 A kernel key consists of the file's path from the archive's root folder, and the index from
-`offload_tool.formats.kpack.wrappers`.
+`offload_tool.formats.kpack.marker`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from offload_tool.errors import (
     UnsupportedError,
     UsageError,
 )
-from offload_tool.formats.hip.fatbin_section import SECTION
+from offload_tool.formats.hip_fatbin import SECTION
 from offload_tool.formats.kpack.archive import (
     FOLDER,
     SCHEMES,
@@ -50,8 +50,13 @@ from offload_tool.formats.kpack.archive import (
     kernel_key,
     write_kpack,
 )
-from offload_tool.formats.kpack.marker import PLACEHOLDER, KpackMarker, pack_marker
-from offload_tool.formats.kpack.wrappers import LinkedWrappers, plan_marked
+from offload_tool.formats.kpack.marker import (
+    PLACEHOLDER,
+    KpackMarker,
+    LinkedWrappers,
+    pack_marker,
+    plan_marked,
+)
 from offload_tool.formats.objects.elf.reader import ET_REL, read_elf_tables
 from offload_tool.formats.objects.elf.segments import Replacement
 from offload_tool.formats.targets.bundle_entry_id import OffloadKind

@@ -24,8 +24,7 @@ from functools import cached_property, partial
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from offload_tool.containers.entries import StoredEntry
-from offload_tool.containers.open_bundle import OpenedBundle, open_bundle
+from offload_tool.containers.entries import OpenedBundle, StoredEntry, open_bundle
 from offload_tool.containers.walk import OFFLOADING_SECTION, Location, Policy, open_member
 from offload_tool.errors import FileError, FormatError, OffloadError, UsageError
 from offload_tool.formats.bundle.binary import TableForm
@@ -42,10 +41,10 @@ from offload_tool.formats.objects.ar import (
 from offload_tool.formats.objects.elf.reader import is_elf
 from offload_tool.formats.targets.bundle_entry_id import (
     BundleEntryID,
+    first_conflict,
     has_all_fields,
     is_compatible,
 )
-from offload_tool.formats.targets.conflicts import first_conflict
 from offload_tool.formats.targets.processors import PROCESSORS
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_all
 from offload_tool.io.limits import effective_budget

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from offload_tool.containers.entries import StoredEntry
-from offload_tool.containers.open_bundle import (
+from offload_tool.containers.entries import (
     DEFAULT_FILE_TYPE,
     OpenedBundle,
+    StoredEntry,
     check_file_type,
     open_bundle,
 )

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import CodeObjectError, ContentError, FormatError
-from offload_tool.formats.hip.fatbin_section import FATBIN, cuid_hash, cuid_symbol, fatbin_symbol
+from offload_tool.formats.hip_fatbin import FATBIN, cuid_hash, cuid_symbol, fatbin_symbol
 from offload_tool.formats.host_symbols import HipHostCode, bitcode_host_code, hip_host_code
 from offload_tool.formats.magic import BUNDLE, SPIRVS, begins
 from offload_tool.formats.objects.elf.reader import (
@@ -189,7 +189,7 @@ def check_bitcode(path: StrPath, device: CompileTarget, cuid: str) -> None:
 
 def check_ptx(path: StrPath, target_id: TargetID) -> None:
     """Check PTX for this target, and settle its declarations; raise CodeObjectError."""
-    from offload_tool.formats.cuda.ptx_declarations import settled
+    from offload_tool.formats.cuda.ptx import settled
     from offload_tool.io import replace_file
 
     with InputFile(path) as source:

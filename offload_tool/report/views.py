@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.formats.kernel import Kernel
-from offload_tool.formats.kernel_info.occupancy import waves_per_simd
+from offload_tool.formats.kernel import Kernel, waves_per_simd
 from offload_tool.operations.kernel_table import (
     COLUMNS,
     UNKNOWN,

@@ -20,7 +20,7 @@ import SCons.Action
 import SCons.Errors
 
 from offload_tool.errors import CodeObjectError, NoContainerError, OffloadError, UsageError
-from offload_tool.formats.format_version import FORMAT_VERSION
+from offload_tool.formats import FORMAT_VERSION
 from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
 from offload_tool.passes.verify_output import (
     blame_launcher,

@@ -14,7 +14,7 @@ import SCons.Util
 
 from offload_tool.clang.environment import INSTALLATIONS, MACHINE_VARIABLES, RESULT_VARIABLES
 from offload_tool.clang.options import LINKED, TRIPLE, is_one_of, with_values
-from offload_tool.containers.open_bundle import FILE_TYPES
+from offload_tool.containers.entries import FILE_TYPES
 from offload_tool.errors import TargetIDError, UsageError
 from offload_tool.formats.targets.compile_target import CompileTarget, parse_targets
 from offload_tool.formats.targets.processors import find_processor

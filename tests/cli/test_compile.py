@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.clang.depfile import read_depfile
-from offload_tool.formats.hip.fatbin_section import cuid_hash
+from offload_tool.formats.hip_fatbin import cuid_hash
 from offload_tool.io.file_digests import digest_of
 from offload_tool.operations.embed import read_host_files
 from offload_tool.passes.source_kind import derive_cuid

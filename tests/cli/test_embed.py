@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool import list_images
-from offload_tool.formats.hip.fatbin_section import cuid_hash
+from offload_tool.formats.hip_fatbin import cuid_hash
 from offload_tool.operations.embed import read_host_files, write_cuda_fatbin
 from tests.cli.conftest import CUDA, KERNEL, names, run
 from tests.conftest import Capture, found_toolchain, run_tool

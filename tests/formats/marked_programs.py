@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from offload_tool.formats.hip.fatbin_section import KPACKED
+from offload_tool.formats.hip_fatbin import KPACKED
 from offload_tool.formats.kpack.marker import KpackMarker, pack_marker
 
 _BASE, _HEADERS = 0x400000, 64 + 56

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offload_tool.formats.format_version import FORMAT_VERSION
+from offload_tool.formats import FORMAT_VERSION
 from tests.conftest import ROOT
 
 

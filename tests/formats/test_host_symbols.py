@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.formats.hip.fatbin_section import cuid_hash
+from offload_tool.formats.hip_fatbin import cuid_hash
 from offload_tool.formats.host_symbols import HipHostCode, hip_host_code, union
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from tests.conftest import Tool, run_tool

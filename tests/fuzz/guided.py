@@ -36,8 +36,7 @@ def _readers() -> list[Reader]:
     from offload_tool.formats.bitcode.module import find_embedded_objects
     from offload_tool.formats.kernel_info.reader import read_kernels
     from offload_tool.formats.kpack.archive import read_kpack
-    from offload_tool.formats.kpack.marker import read_marker
-    from offload_tool.formats.kpack.wrappers import LinkedWrappers
+    from offload_tool.formats.kpack.marker import LinkedWrappers, read_marker
     from offload_tool.formats.objects.ar import member_symbols
     from offload_tool.formats.objects.elf.reader import read_elf_tables
     from offload_tool.formats.wheel import edited_record, header

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.io.small_file import replace_small_file
+from offload_tool.io.paths import replace_small_file
 
 
 def test_replaced(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import CodeObjectError, OffloadError, UnsupportedError
-from offload_tool.formats.hip.fatbin_section import EMBEDDED, KPACKED
+from offload_tool.formats.hip_fatbin import EMBEDDED, KPACKED
 from offload_tool.formats.kpack.archive import SCHEMES, read_kpack, unpacked_kpack_image
 from offload_tool.formats.kpack.marker import KpackMarker, read_marker
 from offload_tool.operations.archive import create_archive

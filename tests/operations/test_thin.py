@@ -534,7 +534,7 @@ def test_many_bundles(tmp_path: Path, llvm: Tool) -> None:
         )
         sources.append(tmp_path / f"b{number}.o")
         embed_bundle(bundle, sources[-1], cuid=f"{number}", host_triple="x86_64-linux-gnu")
-    from offload_tool.formats.hip.fatbin_section import fatbin_symbol
+    from offload_tool.formats.hip_fatbin import fatbin_symbol
 
     names = [fatbin_symbol(f"{number}") for number in range(count)]
     declarations = "".join(f"extern const char {name}[];\n" for name in names)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import SCons.Environment
 
-from offload_tool.formats.format_version import FORMAT_VERSION
+from offload_tool.formats import FORMAT_VERSION
 from offload_tool.passes.openmp import host_runtime
 from offload_tool.scons import actions
 from offload_tool.scons.graph.declare import NodeBuilder

@@ -63,7 +63,7 @@ def test_whatever_happens_in_a_file(
 
     from offload_tool.formats.bundle.binary import read_bundle
 
-    monkeypatch.setattr("offload_tool.containers.open_bundle.read_bundle", read)
+    monkeypatch.setattr("offload_tool.containers.entries.read_bundle", read)
     ids, lines = listed(capsys, str(tmp_path))
     assert ids == ["gfx906"]
     assert f"'{real(tmp_path, 'a')}'" in lines[0]

@@ -19,11 +19,16 @@ from offload_tool.cli.llvm.option_parser import (
     run_drop_in,
 )
 from offload_tool.cli.printing import print_lines, print_text
-from offload_tool.containers.open_bundle import OpenedBundle
+from offload_tool.containers.entries import OpenedBundle
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.magic import BUNDLE as MAGIC
-from offload_tool.formats.targets.bundle_entry_id import BundleEntryID, OffloadKind, written_by_llvm
-from offload_tool.formats.targets.conflicts import check_hosts, read_targets
+from offload_tool.formats.targets.bundle_entry_id import (
+    BundleEntryID,
+    OffloadKind,
+    check_hosts,
+    read_targets,
+    written_by_llvm,
+)
 from offload_tool.io import STDIN, STDOUT, InputFile
 from offload_tool.operations.bundle import Compression, write_bundle
 from offload_tool.operations.unbundle import (

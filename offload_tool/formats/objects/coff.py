@@ -6,7 +6,7 @@
     section headers (40 each)  name: 8 bytes, or ``/`` and its offset in the string table
     for each section           raw data, then relocations (10 bytes each); no padding
     symbol table (18 each)     names likewise; section numbers count from 1
-    string table               its size (4), then strings (`string_table`)
+    string table               its size (4), then strings
 
 Integers are little-endian. ``/bigobj`` objects have another header and larger symbols.
 

@@ -2,7 +2,7 @@
 
    Objects of the new offload driver do not register themselves: they list their kernels and
    variables in a section. This file, the same for every program, registers them. Another object
-   (see formats/hip/fatbin_section.py) has the bundle and the handle, which it shares with objects
+   (see formats/hip_fatbin.py) has the bundle and the handle, which it shares with objects
    of the old driver, so that the runtime loads the bundle once. Sources: the modules that
    llvm-offload-wrapper 22 and clang-linker-wrapper 19 write, and the host code of clang 22. */
 

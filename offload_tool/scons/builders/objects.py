@@ -10,7 +10,7 @@ from typing import Any
 import SCons.Errors
 
 from offload_tool.errors import UsageError
-from offload_tool.formats.hip.fatbin_section import cuid_hash
+from offload_tool.formats.hip_fatbin import cuid_hash
 from offload_tool.passes.source_kind import C_SUFFIXES
 from offload_tool.scons import compat, found_tools, settings, spawn
 from offload_tool.scons.builders.standard import builder_of_scons

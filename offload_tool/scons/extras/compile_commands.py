@@ -24,7 +24,7 @@ import SCons.Errors
 import SCons.Util
 
 from offload_tool.errors import FileError
-from offload_tool.formats.format_version import FORMAT_VERSION
+from offload_tool.formats import FORMAT_VERSION
 from offload_tool.io import replace_file
 from offload_tool.scons import compat
 from offload_tool.scons.state.build_log import DeclaredPass, DeclaredPasses, declared_passes

@@ -21,10 +21,11 @@ from offload_tool.errors import UsageError
 from offload_tool.formats.targets.bundle_entry_id import (
     BundleEntryID,
     OffloadKind,
+    check_composition,
+    check_hosts,
     kind_outside_bundles,
 )
 from offload_tool.formats.targets.compile_target import CompileTarget
-from offload_tool.formats.targets.conflicts import check_composition, check_hosts
 from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.passes import registration
 from offload_tool.scons import actions, found_tools, offload_arch, settings, spawn

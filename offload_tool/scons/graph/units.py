@@ -21,9 +21,9 @@ from offload_tool.formats.targets.bundle_entry_id import (
     BundleEntryID,
     OffloadKind,
     kind_outside_bundles,
+    read_targets,
 )
 from offload_tool.formats.targets.compile_target import CompileTarget
-from offload_tool.formats.targets.conflicts import read_targets
 from offload_tool.passes.compile_pass import CompilePass, Stage
 from offload_tool.passes.languages import LANGUAGES, compile_pass
 from offload_tool.passes.source_kind import (

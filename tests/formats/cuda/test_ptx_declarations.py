@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.formats.cuda.ptx_declarations import settled
+from offload_tool.formats.cuda.ptx import settled
 from tests.conftest import program, run_tool
 
 HEAD = """\

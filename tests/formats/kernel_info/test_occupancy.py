@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.formats.kernel import Kernel
-from offload_tool.formats.kernel_info.occupancy import waves_per_simd
+from offload_tool.formats.kernel import Kernel, waves_per_simd
 from offload_tool.formats.targets.processors import PROCESSORS
 from tests.conftest import Tool
 from tests.formats.kernel_info.code_objects import compiled

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from offload_tool.errors import FormatError, UsageError
-from offload_tool.formats.hip.fatbin_section import EMBEDDED, KPACKED, HipWrapper, wrappers_of
+from offload_tool.formats.hip_fatbin import EMBEDDED, KPACKED, HipWrapper, wrappers_of
 from offload_tool.formats.kpack.marker import MAX_SIZE, KpackMarker, pack_marker, read_marker
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from tests.formats.object_files import make_elf

@@ -7,9 +7,8 @@ import struct
 import pytest
 
 from offload_tool.errors import FormatError
-from offload_tool.formats.hip.fatbin_section import EMBEDDED, KPACKED
-from offload_tool.formats.kpack.marker import KpackMarker
-from offload_tool.formats.kpack.wrappers import MarkedWrapper, is_marked, marked_wrappers
+from offload_tool.formats.hip_fatbin import EMBEDDED, KPACKED
+from offload_tool.formats.kpack.marker import KpackMarker, MarkedWrapper, is_marked, marked_wrappers
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from tests.formats.marked_programs import marked_object, marked_program
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload_tool.formats.objects.string_table import build_string_table
+from offload_tool.formats.llvm_tables import build_string_table
 
 NAMES = st.lists(st.binary(max_size=6).filter(lambda name: b"\0" not in name), max_size=30)
 

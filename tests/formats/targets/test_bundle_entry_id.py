@@ -11,10 +11,11 @@ from offload_tool.formats.targets.bundle_entry_id import (
     BundleEntryID,
     OffloadKind,
     best_match,
+    check_composition,
+    find_conflicts,
     incompatibility,
     is_compatible,
 )
-from offload_tool.formats.targets.conflicts import check_composition, find_conflicts
 
 HIP = "hip-amdgcn-amd-amdhsa-"  # and a target ID after another dash
 

@@ -18,8 +18,11 @@ from offload_tool.errors import EntryIDError
 from offload_tool.formats.bundle.binary import read_bundle
 from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.formats.targets import triple as triples
-from offload_tool.formats.targets.bundle_entry_id import BundleEntryID, is_compatible
-from offload_tool.formats.targets.conflicts import find_conflicts
+from offload_tool.formats.targets.bundle_entry_id import (
+    BundleEntryID,
+    find_conflicts,
+    is_compatible,
+)
 from offload_tool.formats.targets.processors import PROCESSORS
 from tests.conftest import Tool
 from tests.fuzz.seeds import archive, bundle

@@ -2,7 +2,7 @@
 
 The editor rewrites these parts and copies all others::
 
-    section names    table rebuilt (`string_table`); shared with the symbols' if it was
+    section names    table rebuilt (`llvm_tables`); shared with the symbols' if it was
     symbol table     st_name, st_shndx; symbols of removed sections go, local ones first
     groups           member numbers; COMDAT is dropped when the signature is a local symbol
     relocations      symbol numbers, if they changed
@@ -39,6 +39,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from offload_tool.errors import UnsupportedError
+from offload_tool.formats.llvm_tables import build_string_table
 from offload_tool.formats.objects.elf.reader import (
     ET_REL,
     NO_SECTION,
@@ -63,7 +64,6 @@ from offload_tool.formats.objects.elf.reader import (
     SegmentHeader,
     read_elf_tables,
 )
-from offload_tool.formats.objects.string_table import build_string_table
 from offload_tool.io import StrPath
 from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, content, join
 

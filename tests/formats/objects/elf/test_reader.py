@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from offload_tool.errors import FormatError
-from offload_tool.formats.hip.fatbin_section import plan_embedding
+from offload_tool.formats.hip_fatbin import plan_embedding
 from offload_tool.formats.objects.elf.reader import ET_REL, ElfTables, NamedSymbol, read_elf_tables
 from tests.formats.object_files import make_elf
 

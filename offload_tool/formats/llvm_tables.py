@@ -1,12 +1,22 @@
-"""The order of keys in LLVM 22's offload binaries: that of its hash table.
+"""Tables as LLVM 22 lays them out: strings with shared suffixes, and keys in hash order.
 
-::
+A string table begins with one NUL, to which the empty string points. The NUL-terminated strings are
+sorted by their reversed bytes, descending, so that a string directly precedes its own suffixes. A
+suffix is not stored again but points into the string before it::
+
+    strings        text, .text, .rela.text, .data
+    reversed       txet  txet.  txet.aler.  atad.
+    stored         NUL ".rela.text" NUL ".data" NUL
+    offsets        .rela.text 1, .text 6, text 7, .data 12
+
+The keys of an offload binary are in the order of LLVM's hash table::
 
     key --> hash, 64 bits --> bucket = low bits --> taken? add 1, then 2, then 3 ...
     the table: 64 buckets, doubled before it is three quarters full; keys stand in bucket order
 
 The keys ``file`` and ``kind``, which are not stored, occupy buckets too.
-Source: llvm/ADT/Hashing.h and DenseMap.h of LLVM 22; llvm-offload-binary 22.1.8, observed.
+Source: llvm/ADT/Hashing.h and DenseMap.h of LLVM 22; llvm-objcopy and llvm-offload-binary 22.1.8,
+observed.
 """
 
 from __future__ import annotations
@@ -146,3 +156,17 @@ def _fold(value: int) -> int:
 def _mix(low: int, high: int) -> int:
     a = _fold((low ^ high) * _MUL & _MASK)
     return _fold((high ^ a) * _MUL & _MASK) * _MUL & _MASK
+
+
+def build_string_table(strings: Iterable[bytes]) -> tuple[bytes, dict[bytes, int]]:
+    """Return the table, and the offset of each string."""
+    table = bytearray(1)
+    offsets = {b"": 0}
+    stored = b""
+    for reverse in sorted({string[::-1] for string in strings if string}, reverse=True):
+        string = reverse[::-1]
+        if not stored.endswith(string):
+            stored = string
+            table += string + b"\0"
+        offsets[string] = len(table) - 1 - len(string)
+    return bytes(table), offsets

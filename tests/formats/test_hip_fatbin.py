@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import UsageError
-from offload_tool.formats.hip.fatbin_section import (
+from offload_tool.formats.hip_fatbin import (
     cuid_hash,
     cuid_symbol,
     fatbin_symbol,

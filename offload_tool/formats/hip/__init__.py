@@ -1,1 +1,0 @@
-"""HIP's bundles in linked files, and the wrappers of host programs."""
