@@ -56,8 +56,7 @@ def run(options: argparse.Namespace) -> int:
     from offload_tool.operations.kernel_table import KernelColumns, demangled_names
     from offload_tool.operations.list_images import kernels_of
     from offload_tool.operations.size_report import Intermediates, images_under, summarise
-    from offload_tool.report import Content, render_page
-    from offload_tool.report.libraries import load_libraries
+    from offload_tool.report import Content, load_libraries, render_page
 
     if options.compare and len(options.compare) != len(options.paths):
         raise UsageError(

@@ -14,10 +14,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from importlib.metadata import distribution
 from importlib.resources import files
+from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
+from offload_tool.errors import UsageError
 from offload_tool.operations.kernel_table import KernelColumns
 from offload_tool.operations.size_report import SizeReport
 from offload_tool.report.views import (
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from offload_tool.operations.diff import Comparison
 
 _SCRIPTS = ("views.js", "tables.js", "kernel.js", "chart.js")
+_DEFAULT = re.compile(r"export ?\{[^}]*?([\w$]+) as default\b")
+"""Where the module of itables says which of its names is DataTables."""
 _SHEET = re.compile(r'if\(!document\.getElementById\("([0-9a-f]{64})"\)')
 """The styles of plotly's maps, which plotly inserts unless an element has this name."""
 
@@ -55,6 +60,26 @@ class Content:
     """Demangled names of kernels."""
     notices: Mapping[str, Sequence[str]]
     """Lists of files and images that the page leaves out, by their titles."""
+
+
+def load_libraries() -> tuple[str, str, str]:
+    """Return plotly.js, DataTables as a module, and its styles; raise UsageError without them."""
+    try:
+        plotly = _read("plotly", "package_data/plotly.min.js")
+        tables = _read("itables", "html/dt_bundle.js")
+        styles = _read("itables", "html/dt_bundle.css")
+        [name] = _DEFAULT.findall(tables)
+    except (ImportError, OSError, ValueError) as error:
+        raise UsageError(
+            f"a report needs the scripts of plotly and itables: {error}; "
+            "pip install --upgrade plotly itables"
+        ) from error
+    return plotly, f"{tables}\nglobalThis.DataTable = {name};\n", styles
+
+
+def _read(package: str, path: str) -> str:
+    file = distribution(package).locate_file(f"{package}/{path}")
+    return Path(str(file)).read_text(encoding="utf-8")
 
 
 def render_page(content: Content, libraries: tuple[str, str, str]) -> Iterator[str]:

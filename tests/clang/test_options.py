@@ -28,7 +28,7 @@ from offload_tool.clang.options import (
     without_values,
 )
 from offload_tool.manifest.output_state import WRITES_FILES
-from offload_tool.sccache_dist.eligibility import why_local
+from offload_tool.sccache_dist.cluster import why_local
 
 USED_OTHERWISE = {"--load-pass-plugin", "--autocomplete", "-cc1", "@"}
 """The first is of ``opt``, the others are used below, and in each build."""

@@ -359,9 +359,9 @@ def test_without_a_library(
             raise metadata.PackageNotFoundError(name)
         return metadata.distribution(name)
 
-    monkeypatch.setattr("offload_tool.report.libraries.distribution", distribution)
+    monkeypatch.setattr("offload_tool.report.distribution", distribution)
     if package == "another itables":
-        monkeypatch.setattr("offload_tool.report.libraries._DEFAULT", re.compile("no such export"))
+        monkeypatch.setattr("offload_tool.report._DEFAULT", re.compile("no such export"))
     assert main(["report", str(folder), "-o", str(tmp_path / "r.html")]) == 1
     assert "pip install --upgrade plotly itables" in capsys.readouterr().err
     assert not (tmp_path / "r.html").exists()

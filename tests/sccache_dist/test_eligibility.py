@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.passes.command import dependency_flags
-from offload_tool.sccache_dist.eligibility import remote_form, why_local
+from offload_tool.sccache_dist.cluster import remote_form, why_local
 from tests.toolchain.installed import Rocm
 
 FLAGS = ["-O2", "-c", "-o", "out", "in.hip"]

@@ -13,10 +13,9 @@ import pytest
 from offload_tool.cli import main
 from offload_tool.errors import CompilerError, FileError, UsageError
 from offload_tool.io import replace_file
-from offload_tool.sccache_dist import cluster, pack_toolchain
+from offload_tool.sccache_dist import cluster, config
 from offload_tool.sccache_dist.cluster import load_cluster
-from offload_tool.sccache_dist.config import set_up
-from offload_tool.sccache_dist.pack_toolchain import compiler_programs, pack_programs
+from offload_tool.sccache_dist.config import compiler_programs, pack_programs, set_up
 from offload_tool.toolchain import select
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.programs import Loaded
@@ -178,7 +177,7 @@ def test_unusable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(FileError, match=r"a': .*symbolic links"):
         pack([str(tmp_path / "a")], tmp_path / "t")
     hidden = Loaded(["/lib/ld.so"], ["libhidden.so"], [])
-    monkeypatch.setattr(pack_toolchain, "libraries_of", lambda *_, **__: hidden)
+    monkeypatch.setattr(config, "libraries_of", lambda *_, **__: hidden)
     with pytest.raises(CompilerError, match=r"sh' does not find libhidden\.so;"):
         pack(["/bin/sh"], tmp_path / "t")
     assert not (tmp_path / "t").exists()
