@@ -34,11 +34,6 @@ def test_lists_agree() -> None:
     assert dir(offload_tool) == sorted(typed)
 
 
-def test_archives_are_offered() -> None:
-    """Archives are made and taken apart by the package's own functions, as bundles are."""
-    assert {"create_archive", "unbundle_archive"} <= set(offload_tool.__all__)
-
-
 def test_unknown_name() -> None:
     with pytest.raises(AttributeError, match="module 'offload_tool' has no attribute 'nothing'"):
         _ = offload_tool.nothing

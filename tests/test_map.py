@@ -41,6 +41,8 @@ ANSWERS = {
     "a row of `list --json`": "cli/list.py: json_row",
     "what `thin` removes": "operations/thin.py: thin_file",
     "the options of the drop-in bundler": "cli/llvm/bundler.py: BUNDLER_COMMAND_LINE",
+    "the options of `thin`": "cli/rewrite.py: add_thin",
+    "a compile may run on a cluster": "sccache_dist/cluster.py: why_local",
     "an error becomes an exit status": "cli/_main.py: guarded",
     # compilers
     "which clang is used": "toolchain/select.py: find_toolchain",

@@ -6,9 +6,12 @@ import argparse
 import math
 import sys
 from pathlib import Path
+from typing import TypeAlias
 
 from offload_tool.cli.printing import print_text
 
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+"""Commands of ``offload-tool``, to which a module adds its own."""
 CHOICE = (
     "the image with exactly that ID; else the compatible image that sets the most features; else "
     "generic code for the AMD processor; else SPIR-V for HIP. NVIDIA GPUs load the nearest cubin, "

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from offload_tool.cli.arguments import Commands
 from offload_tool.cli.printing import print_lines, print_notes, print_problems
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.targets.target_id import split_list
@@ -20,18 +21,16 @@ _KEYS = ("paths", "targets", "same-kernels", "no-spills", "max-size")
 """The keys of a rule in a file of rules."""
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_check(commands: Commands) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "check",
         help="check libraries: images for all targets, with the same kernels",
         description="Check each library in files, folders and zip files. Each of its containers "
-        "must have an image for every target, as the runtimes choose images, and no "
-        "image may hide kernels of another one. The command prints one line for each "
-        "fault.",
-        epilog="The exit status is 0 if there is no fault, else 1. A path without device "
-        "images is a fault. A TOML file can hold rules for many libraries; see the "
-        "reference of commands.",
+        "must have an image for every target, as the runtimes choose images, and no image may hide "
+        "kernels of another one. The command prints one line for each fault.",
+        epilog="The exit status is 0 if there is no fault, else 1. A path without device images is "
+        "a fault. A TOML file can hold rules for many libraries; see the reference of commands.",
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a file, folder or zip file")
     parser.add_argument(
@@ -66,9 +65,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> int:
+def run_check(options: argparse.Namespace) -> int:
     """Print a line for each fault, then the files that cannot be read."""
-    from offload_tool.operations.check import check_libraries
+    from offload_tool.operations.check import check_libraries, find_siblings
 
     problems: list[OffloadError] = []
     notes: list[str] = []
@@ -79,8 +78,6 @@ def run(options: argparse.Namespace) -> int:
         print_lines([str(fault)], sys.stdout)
         faults += 1
     if options.siblings:
-        from offload_tool.operations.siblings import find_siblings
-
         for path in options.paths:  # unreadable files were reported above
             for siblings in find_siblings(path, skipped=lambda _: None):
                 print_lines([str(siblings)], sys.stdout)

@@ -65,13 +65,12 @@ def compile_parser(tool: str) -> argparse.ArgumentParser:
         "target ID or to the host object without device code, and check the output. "
         "If .OUT.manifest shows that OUT is current, nothing is compiled. OUT is not "
         "written if its bytes would not change. After an error, there is no OUT.",
-        epilog="For an OpenMP source, run --emit-host-ir first; all other passes take its "
-        "output as --host-ir. The command finds the compiler as SCons builds do "
-        "(OFFLOAD_CLANG, ROCM_PATH, PATH, the ziglang wheel), and so it finds ROCm "
-        "and CUDA (OFFLOAD_ROCM_PATH, OFFLOAD_DEVICE_LIB_PATH, OFFLOAD_CUDA_PATH). "
-        "OFFLOAD_LAUNCHER names a launcher for the compiler. OFFLOAD_DIST names the "
-        "folder of a cluster that compiles HIP device code. The exit status is the "
-        "compiler's, 1 if the output is not what was requested, or 2 for wrong "
+        epilog="For an OpenMP source, run --emit-host-ir first; all other passes take its output "
+        "as --host-ir. The command finds the compiler as SCons builds do (OFFLOAD_CLANG, "
+        "ROCM_PATH, PATH, the ziglang wheel), and so it finds ROCm and CUDA (OFFLOAD_ROCM_PATH, "
+        "OFFLOAD_DEVICE_LIB_PATH, OFFLOAD_CUDA_PATH). OFFLOAD_LAUNCHER names a launcher for the "
+        "compiler. OFFLOAD_DIST names the folder of a cluster that compiles HIP device code. The "
+        "exit status is the compiler's, 1 if the output is not what was requested, or 2 for wrong "
         "usage.",
         allow_abbrev=False,
         formatter_class=_Formatter,

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.arguments import SchemaAction, add_tolerance
+from offload_tool.cli.arguments import Commands, SchemaAction, add_tolerance
 from offload_tool.cli.printing import print_lines, print_notes, print_problems, print_text
 from offload_tool.cli.tables import Sheet, print_sheet
 from offload_tool.errors import OffloadError
@@ -20,7 +20,7 @@ _NUMBERS = frozenset({"images", "kernels", "before", "after", "grown"})
 _LESS_NEEDED = ("kernels", "images", "before", "after", "needs", "library", "grown", "change")
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_diff(commands: Commands) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "diff",
@@ -46,7 +46,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> int:
+def run_diff(options: argparse.Namespace) -> int:
     """Print the changes, then the files that cannot be read."""
     from offload_tool.operations.diff import compare_builds
 

@@ -6,12 +6,13 @@ import argparse
 import os
 import sys
 
+from offload_tool.cli.arguments import Commands
 from offload_tool.cli.printing import print_lines
 
 _MEGABYTE = 1_000_000
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_dist(commands: Commands) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "dist",
@@ -32,7 +33,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     init.add_argument("--clang", metavar="C", help="the compiler (default: that of builds)")
 
 
-def run(options: argparse.Namespace) -> int:
+def run_dist(options: argparse.Namespace) -> int:
     """Create the folder; print how to use it."""
     from offload_tool.sccache_dist.config import read_token, set_up
     from offload_tool.toolchain.select import find_toolchain

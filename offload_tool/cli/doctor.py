@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 
+from offload_tool.cli.arguments import Commands
 from offload_tool.cli.printing import print_lines
 from offload_tool.errors import OffloadError
 
@@ -19,7 +20,7 @@ _WITHOUT = {
 """The flags of sources that use neither the vendor's headers nor its libraries."""
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_doctor(commands: Commands) -> None:
     """Add the command to the parser of ``offload-tool``."""
     commands.add_parser(
         "doctor",
@@ -32,7 +33,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
 
 
-def run(_: argparse.Namespace) -> int:
+def run_doctor(_: argparse.Namespace) -> int:
     """Print the report; return 1 if no language has a compiler."""
     usable: list[str] = []
     print_lines(list(_lines(usable)), sys.stdout)

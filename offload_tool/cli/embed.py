@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
+from offload_tool.cli.arguments import Commands
 from offload_tool.containers.file_format import FileFormat, recognise
 from offload_tool.errors import UsageError
 from offload_tool.formats.objects.device_elf import is_code_object, read_code_object
@@ -19,19 +20,18 @@ _FORMATS = (
 )
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_embed(commands: Commands) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "embed",
         help="write the object that gives a host object its device images",
         description="Write an object with device images for a host object. For HIP, OUT contains "
-        "the bundle under the symbol that the host object refers to. Host objects of "
-        "the new offload driver do not register their images; then OUT does, and the "
-        "command needs a compiler, which it finds as `compile` does. For a CUDA fat "
-        "binary or an offload binary, OUT is a copy of the host object with the "
-        "images in it. For relocatable CUDA code, give the linked cubins of all "
-        "targets and all host objects (and the fat binary of each source's PTX, for "
-        "later GPUs), and link OUT together with the host objects. OUT is not "
+        "the bundle under the symbol that the host object refers to. Host objects of the new "
+        "offload driver do not register their images; then OUT does, and the command needs a "
+        "compiler, which it finds as `compile` does. For a CUDA fat binary or an offload binary, "
+        "OUT is a copy of the host object with the images in it. For relocatable CUDA code, give "
+        "the linked cubins of all targets and all host objects (and the fat binary of each "
+        "source's PTX, for later GPUs), and link OUT together with the host objects. OUT is not "
         "written if its bytes would not change.",
     )
     parser.add_argument(
@@ -67,7 +67,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> int:
+def run_embed(options: argparse.Namespace) -> int:
     """Write the object; raise UsageError for other images, or too many host objects."""
     from offload_tool.operations import embed
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 
-from offload_tool.cli.arguments import CHOICE
+from offload_tool.cli.arguments import CHOICE, Commands
 from offload_tool.cli.printing import print_json_list, print_lines, print_problems
 from offload_tool.errors import OffloadError
 from offload_tool.util.escape import printable
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_extract(commands: Commands) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "extract",
@@ -33,7 +33,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--json", action="store_true", help="print a JSON list, for programs")
 
 
-def run(options: argparse.Namespace) -> int:
+def run_extract(options: argparse.Namespace) -> int:
     """Write the images; print their file names."""
     from offload_tool.operations.extract import extract_device_images
     from offload_tool.operations.match import Device

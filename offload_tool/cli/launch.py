@@ -126,10 +126,9 @@ def launch_parser(tool: str) -> argparse.ArgumentParser:
         "other commands run unchanged.",
         epilog="A manifest beside each object (.NAME.o.manifest) remembers each pass, and only "
         "passes whose inputs have changed run; OFFLOAD_LAUNCH_MEMORY=0 turns that off. "
-        "OFFLOAD_LAUNCH_VERBOSE=1 prints each decision and its reason. The jobserver "
-        "of GNU make or Ninja limits the number of processes; else -j in MAKEFLAGS, "
-        "else OFFLOAD_LAUNCH_JOBS, else the number of cores. The exit status is the "
-        "compiler's.",
+        "OFFLOAD_LAUNCH_VERBOSE=1 prints each decision and its reason. The jobserver of GNU make "
+        "or Ninja limits the number of processes; else -j in MAKEFLAGS, else OFFLOAD_LAUNCH_JOBS, "
+        "else the number of cores. The exit status is the compiler's.",
         allow_abbrev=False,
     )
     parser.add_argument("compiler", metavar="COMPILER", help="the compiler")

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from offload_tool.cli.arguments import SchemaAction
+from offload_tool.cli.arguments import Commands, SchemaAction
 from offload_tool.cli.printing import (
     print_json_list,
     print_lines,
@@ -40,7 +40,7 @@ KERNELS_LESS_NEEDED = (
 )
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_list(commands: Commands) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "list",
@@ -93,7 +93,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> int:
+def run_list(options: argparse.Namespace) -> int:
     """Print the images of all readable files, then the errors of the others."""
     if options.demangle and not options.kernels:
         raise UsageError("--demangle is about the names of kernels; give it with --kernels")

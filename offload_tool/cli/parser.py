@@ -11,20 +11,25 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from offload_tool.cli.printing import print_error, print_lines, print_text
 from offload_tool.errors import OffloadError
 
 if TYPE_CHECKING:
+    from offload_tool.cli.arguments import Commands
     from offload_tool.cli.llvm.option_parser import CommandLine, Option
-
-    _Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _COMMANDS = (
     *("list", "extract", "match", "thin", "split", "join", "merge", "check", "diff", "report"),
     *("embed", "repack", "target", "why", "doctor", "archive", "dist"),
 )
+_MODULES = {
+    **dict.fromkeys(("thin", "merge", "repack", "archive"), "rewrite"),
+    "join": "split",
+    "target": "match",
+}
+"""Modules of commands that are not in one of their own name."""
 _SELF_READING = {
     "compile": "compile a source for one target ID, or for the host",
     "launch": "run a compiler's command, with one pass for each target",
@@ -87,15 +92,15 @@ def _make_parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in (command,) if command in _COMMANDS else _COMMANDS:
-        module = importlib.import_module(f"offload_tool.cli.{name}")
-        module.add(commands)
-        commands.choices[name].set_defaults(run=module.run)
+        module = importlib.import_module(f"offload_tool.cli.{_MODULES.get(name, name)}")
+        getattr(module, f"add_{name}")(commands)
+        commands.choices[name].set_defaults(run=getattr(module, f"run_{name}"))
     if command not in _COMMANDS:
         _add_self_reading(commands)
     return parser
 
 
-def _add_self_reading(commands: _Commands) -> None:
+def _add_self_reading(commands: Commands) -> None:
     from offload_tool.cli.compile import compile_parser
     from offload_tool.cli.launch import launch_parser
     from offload_tool.cli.llvm.bundler import BUNDLER_COMMAND_LINE
@@ -118,7 +123,7 @@ def _add_self_reading(commands: _Commands) -> None:
     _add_drop_in(commands, "wrapper", (WRAPPER_COMMAND_LINE, OLDER_WRAPPER_COMMAND_LINE))
 
 
-def _add_drop_in(commands: _Commands, name: str, command_lines: tuple[CommandLine, ...]) -> None:
+def _add_drop_in(commands: Commands, name: str, command_lines: tuple[CommandLine, ...]) -> None:
     """Add a drop-in with the options of all its command lines."""
     parser = commands.add_parser(
         name,

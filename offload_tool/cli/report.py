@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from offload_tool.cli.arguments import add_tolerance
+from offload_tool.cli.arguments import Commands, add_tolerance
 from offload_tool.cli.printing import print_problems
 from offload_tool.errors import OffloadError, UnsupportedError, UsageError
 from offload_tool.io import replace_file
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_report(commands: Commands) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "report",
@@ -37,9 +37,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         action="append",
         default=[],
         metavar="OLD",
-        help="also show the changes since this file, folder or zip file of an earlier "
-        "build, as offload-tool diff does; if there are several PATHs, give one for "
-        "each, in the same order",
+        help="also show the changes since this file, folder or zip file of an earlier build, as "
+        "offload-tool diff does; if there are several PATHs, give one for each, in the same order",
     )
     add_tolerance(parser)
     parser.add_argument(
@@ -49,7 +48,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> int:
+def run_report(options: argparse.Namespace) -> int:
     """Write the page; on an error, write nothing."""
     # Imported here: no other command needs them.
     from offload_tool.operations.diff import compare_builds

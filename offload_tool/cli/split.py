@@ -1,26 +1,26 @@
-"""``offload-tool split PATH -o DIR``: split the host from the device code of each target ID."""
+"""``offload-tool split PATH -o DIR`` and ``join HOST [PART]... -o OUT``: separate device code."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
+from offload_tool.cli.arguments import Commands
 from offload_tool.cli.printing import print_lines
 from offload_tool.util.escape import printable
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_split(commands: Commands) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "split",
         help="move device code out of programs and libraries, into one file for each target ID",
-        description="Move the HIP code of a linked ELF program or library, or of all of them in "
-        "a folder or wheel, into kpack archives, one for each target ID. ROCm's "
-        "runtime (7.14 and later) finds an archive by a marker in the program. For a "
-        "file or a folder, DIR gets the changed files and a folder .kpack. For a "
-        "wheel, DIR gets the wheel of the host, with extras, and a wheel for each "
-        "processor. Runtimes load CUDA and OpenMP code only from the program itself; "
-        "if there is no other code, DIR gets a folder for each target ID, with the "
+        description="Move the HIP code of a linked ELF program or library, or of all of them in a "
+        "folder or wheel, into kpack archives, one for each target ID. ROCm's runtime (7.14 and "
+        "later) finds an archive by a marker in the program. For a file or a folder, DIR gets the "
+        "changed files and a folder .kpack. For a wheel, DIR gets the wheel of the host, with "
+        "extras, and a wheel for each processor. Runtimes load CUDA and OpenMP code only from the "
+        "program itself; if there is no other code, DIR gets a folder for each target ID, with the "
         "output of 'thin' for it.",
     )
     parser.add_argument("file", metavar="PATH", help="a program, library, folder or wheel")
@@ -62,7 +62,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> int:
+def run_split(options: argparse.Namespace) -> int:
     """Write the parts; print a line for each."""
     from offload_tool.operations.split import WheelOptions, split_file
 
@@ -88,4 +88,36 @@ def run(options: argparse.Namespace) -> int:
         )
         for name, count in report.left
     )
+    return 0
+
+
+def add_join(commands: Commands) -> None:
+    """Add the command to the parser of ``offload-tool``."""
+    parser = commands.add_parser(
+        "join",
+        help="put the device code that 'split' took out back into programs and libraries",
+        description="Write a program or library that contains the code of its kpack archives as "
+        "fat binaries. For a folder or a host wheel, do so for all programs and "
+        "libraries in it; the joined wheel has no extras for device code. The "
+        "command finds archives by the markers, as the runtime does, and among the "
+        "given files. It also reads hosts that AMD's splitter made.",
+    )
+    parser.add_argument("host", metavar="HOST", help="a program, library, folder or wheel")
+    parser.add_argument(
+        "parts",
+        nargs="*",
+        metavar="PART",
+        help="kpack archives; for a wheel, the wheels of its device code; for a folder, "
+        "folders to copy over it",
+    )
+    parser.add_argument("-o", dest="output", required=True, metavar="OUT", help="the output")
+
+
+def run_join(options: argparse.Namespace) -> int:
+    """Write the joined file; print a summary."""
+    from offload_tool.operations.join import join_file
+
+    report = join_file(options.host, options.parts, options.output)
+    text = f"{options.output}: {report.images} device images in {report.files} files"
+    print_lines([printable(text)], sys.stdout)
     return 0

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from offload_tool.cli.arguments import Commands
 from offload_tool.cli.printing import print_lines
 from offload_tool.errors import UsageError
 from offload_tool.manifest.key import Cause
@@ -25,7 +26,7 @@ _NAMED = 10
 """Number of files to name; the others are counted."""
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_why(commands: Commands) -> None:
     """Add the command to the parser of ``offload-tool``."""
     parser = commands.add_parser(
         "why",
@@ -40,7 +41,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> int:
+def run_why(options: argparse.Namespace) -> int:
     """Print the record of each output; return 1 if one is not current."""
     started = Path.cwd()
     is_current = True

@@ -297,7 +297,7 @@ def _fatbin(given: Operands) -> None:
 
 def _kpack(given: Operands) -> None:
     from offload_tool.formats.kpack.archive import kernel_key
-    from offload_tool.operations.kpack import CodeFile, interface_of, pack_code_objects
+    from offload_tool.operations.embed import CodeFile, interface_of, pack_code_objects
 
     codes = info_of(given.node).archive_codes.values()
     first = next(iter(codes))
@@ -317,14 +317,14 @@ def _kpack(given: Operands) -> None:
 
 
 def _mark(given: Operands) -> None:
-    from offload_tool.operations.kpack import mark_host_file
+    from offload_tool.operations.embed import mark_host_file
 
     mark_host_file(given.inputs[0], given.output)
 
 
 def _marker(given: Operands) -> None:
     from offload_tool.formats.kpack.marker import KpackMarker
-    from offload_tool.operations.kpack import interface_of, write_marker
+    from offload_tool.operations.embed import interface_of, write_marker
 
     spec = given.spec
     suffix = f"@{interface_of(given.inputs)}" if spec["interface"] else ""

@@ -11,7 +11,7 @@ from offload_tool.formats.hip_fatbin import EMBEDDED, KPACKED
 from offload_tool.formats.kpack.archive import SCHEMES, read_kpack, unpacked_kpack_image
 from offload_tool.formats.kpack.marker import KpackMarker, read_marker
 from offload_tool.operations.archive import create_archive
-from offload_tool.operations.kpack import (
+from offload_tool.operations.embed import (
     CodeFile,
     interface_of,
     mark_host_file,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.cli import main
-from offload_tool.operations.siblings import find_siblings
+from offload_tool.operations.check import find_siblings
 from tests.conftest import Capture, Tool, run_tool
 
 SAME = "__attribute__((global)) void k(int* p) { *p = 1; }\n"
