@@ -264,7 +264,7 @@ def _with_launcher(
     def run(args: Sequence[str], environment: Mapping[str, str]) -> int:
         from offload_tool.errors import CompilerError
         from offload_tool.passes.command import Command
-        from offload_tool.run.launcher_key import run_launched
+        from offload_tool.run.launcher import run_launched
 
         def run_once(before: Sequence[str], command: Command) -> int:
             if not is_device:
@@ -310,6 +310,6 @@ def _engine(environ: Mapping[str, str]) -> tuple[list[str], str]:
     launcher, folder = environ.get("OFFLOAD_LAUNCHER", ""), environ.get("OFFLOAD_DIST", "")
     if not launcher and not folder:  # the usual case
         return [], ""
-    from offload_tool.launch.launcher import launcher_args
+    from offload_tool.run.launcher import launcher_args
 
     return launcher_args(launcher, folder), folder

@@ -222,7 +222,7 @@ def is_all_listed(depfile: str) -> bool:
 
     System headers are not checked.
     """
-    from offload_tool.manifest.assembler_includes import has_assembler_include
+    from offload_tool.manifest.source_text import has_assembler_include
 
     try:
         names = [name for name in read_depfile(depfile) if not is_system_path(name)]
@@ -293,7 +293,7 @@ def _script(jobs: Sequence[DriverJob], depfile: str, environ: Mapping[str, str])
 def _digest(
     text: str, jobs: Sequence[DriverJob], depfile: str, version: str, environ: Mapping[str, str]
 ) -> str:
-    from offload_tool.toolchain.programs import LIBRARY_PATH, file_digest, program_identity
+    from offload_tool.toolchain.identity import LIBRARY_PATH, file_digest, program_identity
 
     outputs = [depfile, *(job.output for job in jobs)]
     for number, name in enumerate(outputs):

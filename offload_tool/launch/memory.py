@@ -25,7 +25,6 @@ import os
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
-from typing import TYPE_CHECKING
 
 from offload_tool.clang.environment import has_time_macro
 from offload_tool.clang.job_plan import HOST, DriverJob, DriverPlan, renamed
@@ -49,6 +48,7 @@ from offload_tool.launch.old_results import (
     results_name,
 )
 from offload_tool.launch.planned_pass import PlannedPass
+from offload_tool.launch.scheduler import StagedSteps, Step
 from offload_tool.launch.write_result import PLACEHOLDER_FILE, can_embed_later, embeds_nothing
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.key import Cause, Reason
@@ -59,13 +59,10 @@ from offload_tool.manifest.manifest import (
     write_output_record,
 )
 from offload_tool.manifest.pass_run import PassRun
-from offload_tool.toolchain.programs import LIBRARY_PATH, program_identity
-
-if TYPE_CHECKING:
-    from offload_tool.launch.scheduler import Step
-    from offload_tool.launch.staged_steps import StagedSteps
+from offload_tool.toolchain.identity import LIBRARY_PATH, program_identity
 
 SWITCH = "OFFLOAD_LAUNCH_MEMORY"
+_CUTOFF = "OFFLOAD_CUTOFF"
 _JOIN = "join"
 """The text of the jobs that join the images."""
 _MESSAGES, _STDOUT, _DEPFILE = "messages", "output", "depfile"
@@ -273,18 +270,21 @@ class Memory:
         environ: Mapping[str, str],
     ) -> None:
         """Insert the decisions after which passes may end: see `StagedSteps`."""
-        from offload_tool.launch.staged_steps import StagedSteps
+        if environ.get(_CUTOFF) == "0":
+            return
+        from offload_tool.run.cut_off import Stages  # not if all is current
 
         for each in self._passes:
             first = each.numbers[0]
             if each.is_current or first in launched:
                 continue
+            stages = Stages()
+            is_unchanged = each.run.is_key_unchanged and self._old_results(each) is not None
+            stages.begin(each.run.record, command, is_unchanged=is_unchanged)
+            each.run.set_stages(stages)
             own = [steps[number] for number in each.numbers]
             output = self._plan.jobs[first].output
-            each.staged = StagedSteps(steps, own, output, partial(self._keep, each), environ)
-            is_unchanged = each.run.is_key_unchanged and self._old_results(each) is not None
-            each.staged.begin(each.run.record, command, is_unchanged=is_unchanged)
-            each.run.set_stages(each.staged.stages)
+            each.staged = StagedSteps(steps, own, output, partial(self._keep, each), stages)
 
     def exchange(self, images: str, output: str) -> None:
         """Write the old object with other images to `output`.

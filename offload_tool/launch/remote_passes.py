@@ -19,12 +19,12 @@ from contextlib import suppress
 from offload_tool.clang.driver import option_values
 from offload_tool.clang.job_plan import HOST, DriverJob
 from offload_tool.io.file_digests import content_of
-from offload_tool.launch.launcher import launcher_args
 from offload_tool.launch.scheduler import Step, merge_steps
+from offload_tool.run.launcher import launcher_args
 from offload_tool.sccache_dist.cluster import load_cluster, why_local
 from offload_tool.sccache_dist.fallback import Finished, retry_message
+from offload_tool.toolchain.identity import LIBRARY_PATH
 from offload_tool.toolchain.probe import probe
-from offload_tool.toolchain.programs import LIBRARY_PATH
 
 _LANGUAGE = "-x"
 

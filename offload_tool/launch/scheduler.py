@@ -20,6 +20,7 @@ from offload_tool.io.signals import end_processes, shielded
 
 if TYPE_CHECKING:
     from offload_tool.launch.jobserver import Slots
+    from offload_tool.run.cut_off import Stages
 
 _POLL_MS = 10
 """Between polls, on a kernel without pidfd_open (before 5.3)."""
@@ -203,3 +204,78 @@ class Scheduler:
             step.status = os.waitstatus_to_exitcode(status)
             for _ in range(step.held_slots):
                 self._slots.give()
+
+
+class StagedSteps:
+    """The steps of one pass, with the decision whether the later ones run.
+
+    ::
+
+        front end -> decide -> backend -> linker         an object, by old offload driver
+        front end -> decide --------------> linker       the new one's bitcode, CUDA's PTX
+                       |
+                       as in the record: the old results stay
+
+    See `run.cut_off` for the split of one job into front end and backend.
+    """
+
+    def __init__(
+        self,
+        steps: list[Step],
+        own: Sequence[Step],
+        output: str,
+        keep: Callable[[], None],
+        stages: Stages,
+    ) -> None:
+        """`own` are the steps of the pass among `steps`; the first one writes `output`.
+
+        `keep` is called if the old results stay. `stages` have begun.
+        """
+        self._stages = stages
+        self._front, *self._rest = own
+        self._output = output
+        self._keep = keep
+        self._is_split = False
+        self._insert(steps)
+
+    def _insert(self, steps: list[Step]) -> None:
+        """Insert the decision, and split the front end's job if its backend can be cut off."""
+        front = self._front
+        bitcode = f"{self._output}.bc"
+        jobs = self._stages.jobs(front.args, bitcode)
+        if not jobs and not self._rest:
+            return
+        decide = Step(len(steps), [front.number])
+        decide.call = self._decide
+        last = decide
+        if jobs:
+            front.args, self._output, self._is_split = jobs[0], bitcode, True
+            last = Step(len(steps) + 1, [decide.number], jobs[1], front.messages_file)
+            self._rest.insert(0, last)
+        for step in steps:
+            step.needs = [last.number if n == front.number else n for n in step.needs]
+        steps += [decide, last] if jobs else [decide]
+        decide.runs_after_failure = last.runs_after_failure = True
+
+    @property
+    def all(self) -> list[Step]:
+        """The steps that make the result of the pass."""
+        return [self._front, *self._rest]
+
+    def finish(self) -> None:
+        """Note whether the later jobs have printed messages, which each run must repeat."""
+        if self._is_split:
+            self._stops_after(1)
+        if any(content_of(step.messages_file) for step in self._rest[self._is_split :]):
+            self._stages.reset()
+
+    def _decide(self) -> None:
+        if self._stops_after(0):
+            self._keep()
+            for step in self._rest:
+                step.args = ()
+
+    def _stops_after(self, number: int) -> bool:
+        with open(self._output, "rb") as made, open(self._front.messages_file, "rb") as errors:
+            self._stages.watch(made, errors)
+            return self._stages.stops_after(number)

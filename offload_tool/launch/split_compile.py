@@ -384,7 +384,7 @@ def _merged(plan: DriverPlan, messages: Mapping[int, bytes]) -> bytes:
     """Return the messages of jobs as users read them."""
     if not any(messages.values()):
         return b""
-    from offload_tool.launch.merge_diagnostics import merge_messages
+    from offload_tool.launch.write_result import merge_messages
 
     host = b""
     devices: dict[str, bytes] = {}

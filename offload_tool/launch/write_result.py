@@ -1,4 +1,4 @@
-r"""Writes a compile's result in this process: fat binary, host object, depfile.
+r"""Writes a compile's result in this process: fat binary, host object, depfile, messages.
 
 **The fat binary** equals that of the driver's bundler. Other cases than the plain one stay with the
 driver's own program: a compressed bundle's bytes depend on its version of zstd, a package's on
@@ -16,6 +16,11 @@ as the compiler did. Without any, the file is the driver's::
     s.o: s.hip h.h \          <- the host pass's, unchanged
       only_device.h           <- added; with -MP also a rule "only_device.h:" at the end
 
+**The messages** of the passes are merged. The host pass prints what users know from a plain
+compiler, so its text comes first, unchanged. Only new messages of device passes follow, under a
+line with their target IDs. A message extends from one first line to the next, with the preceding
+includes, its notes, and its source lines; colours do not count. Source: clang 21 to 23, observed.
+
 **Existing files**: a complete object is renamed to its name. If the name is a device (a
 configuration check's ``-o /dev/null``), a pipe or a folder, renaming would replace it. The driver
 writes a depfile into the existing file, through symbolic links and for all its hard links. In a
@@ -28,7 +33,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.io.file_digests import content_of
@@ -47,6 +52,11 @@ the same in all runs, so that a compiler cache recognises the host pass."""
 _NAME = re.compile(rb"(?:\\[\s\S]|\$\$|[^\s\\])+")
 _CONTINUED = re.compile(rb"\\\r?\n")
 _RULE_END = re.compile(rb"(?<!\\)\n")
+# Compiled on first use: most compiles print nothing.
+_COLOUR = rb"\x1b\[[0-9;]*[mK]"
+_FIRST = rb"(.+?: )?(fatal error|error|warning|remark): "
+_INCLUDED = rb"In (file included from|module '.*' imported from) |  +from .*:\d+[:,]$"
+_COUNT = rb"\d+ (warnings?|errors?)( and \d+ errors?)? generated( when compiling for .*)?\."
 
 
 def bundle_writer(args: Sequence[str], environ: Mapping[str, str]) -> Callable[[], None] | None:
@@ -217,3 +227,41 @@ def _has_other_names(name: str) -> bool:
     except OSError:
         return False
     return stat.S_ISLNK(found.st_mode) or found.st_nlink > 1
+
+
+def merge_messages(host: bytes, devices: Mapping[str, bytes]) -> bytes:
+    """Return the host's messages, then those that only passes of some target IDs print."""
+    host_messages = set(_messages(host))
+    new: dict[bytes, list[str]] = {}
+    for target, text in devices.items():
+        for message in dict.fromkeys(_messages(text)):
+            if message not in host_messages:
+                new.setdefault(message, []).append(target)
+    found = [host]
+    before: list[str] = []
+    for message, targets in new.items():
+        if targets != before:
+            found.append(f"In device code for {', '.join(targets)}:\n".encode())
+            before = targets
+        found.append(message)
+    return b"".join(found)
+
+
+def _messages(text: bytes) -> Iterator[bytes]:
+    """Yield each message of a text with all its lines, without the summary counts."""
+    kept: list[bytes] = []
+    includes: list[bytes] = []
+    for line in text.splitlines(keepends=True):
+        plain = re.sub(_COLOUR, b"", line).rstrip(b"\n")
+        if re.match(_INCLUDED, plain):
+            includes.append(line)
+            continue
+        if re.match(_FIRST, plain) or re.fullmatch(_COUNT, plain):
+            if kept:
+                yield b"".join(kept)
+            kept = []
+        if not re.fullmatch(_COUNT, plain):
+            kept += [*includes, line]
+        includes = []
+    if kept or includes:
+        yield b"".join([*kept, *includes])

@@ -28,7 +28,7 @@ from offload_tool.clang.search_path import origins_digest
 from offload_tool.io.file_digests import DigestCache, is_system_path
 
 if TYPE_CHECKING:
-    from offload_tool.manifest.has_include import HasIncludeNames
+    from offload_tool.manifest.source_text import HasIncludeNames
 
 
 class Lookups(NamedTuple):
@@ -78,7 +78,7 @@ def expected_lookups(
     digests: DigestCache,
 ) -> Lookups:
     """Return the possible lookups of a pass that has read `read` with this search path."""
-    from offload_tool.manifest.has_include import has_include_names  # not if all is current
+    from offload_tool.manifest.source_text import has_include_names  # not if all is current
 
     # The search path finds headers of the system; files that appear next to one do not count.
     adjacent = (posixpath.dirname(name) for name in read if not is_system_path(name))

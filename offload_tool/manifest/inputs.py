@@ -4,7 +4,7 @@ The depfile of a compile lists the files that it has read. It is invalid if it d
 source: with ``-save-temps`` each job of a compile writes one, and a compiler cache may restore the
 output without one. The preprocessor runs then. A depfile replaces backslashes in names by slashes:
 that of a compile of ``a\b.hip`` lists ``a/b.hip``. The original name is searched in the command's
-arguments, then on disk. Files that the assembler reads are in no depfile (`assembler_includes`).
+arguments, then on disk. Files that the assembler reads are in no depfile (`source_text`).
 
 Source: clang 22.1.8, observed.
 """
@@ -22,8 +22,8 @@ from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.file_digests import DigestCache
 from offload_tool.io.paths import remove
 from offload_tool.io.process import capture
-from offload_tool.manifest.assembler_includes import assembler_include
 from offload_tool.manifest.include_search import Lookups, expected_lookups
+from offload_tool.manifest.source_text import assembler_include
 from offload_tool.passes.command import Command
 
 

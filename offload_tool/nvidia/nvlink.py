@@ -27,8 +27,12 @@ from offload_tool.clang.driver import QueryResult, query
 from offload_tool.errors import CodeObjectError, CompilerError
 from offload_tool.io import InputFile, StrPath, replace_file
 from offload_tool.passes.cuda import DEVICE_RUNTIME
-from offload_tool.toolchain.identity import identity_text
-from offload_tool.toolchain.programs import find_program, nvidia_packages, program_identity
+from offload_tool.toolchain.identity import (
+    find_program,
+    identity_text,
+    nvidia_packages,
+    program_identity,
+)
 from offload_tool.util.escape import printable
 from offload_tool.util.frozen import frozen
 from offload_tool.util.memoize import memoized

@@ -18,8 +18,12 @@ from offload_tool.errors import CompilerError
 from offload_tool.io import StrPath
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.passes.source_kind import CXX_MODE
-from offload_tool.toolchain.identity import identity_text
-from offload_tool.toolchain.programs import find_program, nvidia_packages, program_identity
+from offload_tool.toolchain.identity import (
+    find_program,
+    identity_text,
+    nvidia_packages,
+    program_identity,
+)
 from offload_tool.util.frozen import frozen
 from offload_tool.util.memoize import memoized
 from offload_tool.util.which import which

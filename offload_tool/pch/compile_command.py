@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
 from offload_tool.pch import pch
+from offload_tool.pch.recipe import PchRecipe
 from offload_tool.run.pass_command import (
     PassCommand,
     WantedPass,
@@ -137,9 +138,9 @@ def _recipe(
     parts: PassCommand,
     flags: Sequence[str],
     environ: Mapping[str, str],
-) -> pch.PchRecipe:
+) -> PchRecipe:
     args = [*parts.args, *flags, *parts.last]
-    return pch.PchRecipe(
+    return PchRecipe(
         os.path.abspath(file),
         wanted.stage,
         pch.args_without_source(args),
@@ -152,7 +153,7 @@ def _recipe(
 
 
 def _reason(
-    recipe: pch.PchRecipe, wanted: WantedPass, parts: PassCommand, environ: Mapping[str, str]
+    recipe: PchRecipe, wanted: WantedPass, parts: PassCommand, environ: Mapping[str, str]
 ) -> str:
     """Return why the pass's flags rule out a PCH; "" if they do not."""
 

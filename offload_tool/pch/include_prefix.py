@@ -26,7 +26,6 @@ import re
 from typing import NamedTuple
 
 from offload_tool.io.file_digests import cached_by_stat, content_of, identity
-from offload_tool.pch.file_names import absolute_name, without_dots
 
 Headers = tuple[str, ...]
 """The headers of a PCH: ``<name>``, or ``"path"`` if found in the includer's folder."""
@@ -66,6 +65,19 @@ _HIDDEN = re.compile(rb"\?\?|\r(?!\n)")
 _ANY_INCLUDE = re.compile(rb"(?m)^[ \t]*#[ \t]*include(?:_next)?[ \t]*(\"[^\"\n]+|<[^>\n]+)")
 _IN_NO_TEXT = re.compile(r"[\"\\\r\n=]")
 """Characters not allowed in a name in a PCH's text, or in an option that maps it."""
+
+
+def absolute_name(name: str, folder: str) -> str:
+    """Return the name that a file has in a PCH made in `folder`."""
+    absolute = name if name.startswith("/") else f"{folder}/{name}"
+    return "/" + "/".join(part for part in absolute.split("/") if part not in ("", "."))
+
+
+def without_dots(name: str) -> str:
+    """Return a name as in clang's depfiles: without a leading ``./``."""
+    while name.startswith("./"):
+        name = name[2:].lstrip("/")
+    return name
 
 
 class Includer(NamedTuple):

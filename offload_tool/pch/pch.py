@@ -6,7 +6,7 @@
                    or a line with the reason why there is none
     .F.includes    the text: lines ``#include``
     .F.manifest    its dependencies: see `manifest`
-    .F.names       the options that restore the names of its headers: see `file_names`
+    .F.names       the options that restore the names of its headers: see `recipe`
     .F.words       the tokens in its headers: see `side_effects`
 
 A PCH only saves time: outputs, messages, depfiles and manifests are the same without it. It
@@ -28,42 +28,38 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from offload_tool.clang.argument_files import all_args, include_folders, possible_files
-from offload_tool.clang.environment import ImplicitInputs
+from offload_tool.clang.argument_files import possible_files
 from offload_tool.io.file_digests import (
-    DigestCache,
     cached_by_stat,
     content_of,
     digest_of,
     file_stat,
     identity,
 )
-from offload_tool.io.paths import remove, sibling
-from offload_tool.manifest import Work, inputs
-from offload_tool.passes.command import Command, dependency_flags
-from offload_tool.pch.eligibility import RULES, reason_of_headers
-from offload_tool.pch.file_names import (
-    Names,
+from offload_tool.io.paths import remove
+from offload_tool.passes.command import Command
+from offload_tool.pch.eligibility import reason_of_headers
+from offload_tool.pch.include_prefix import (
+    Candidate,
     absolute_name,
+    has_pragma_once,
+    includes_text,
+    without_dots,
+)
+from offload_tool.pch.recipe import (
+    SHARED_OPTIONS,
+    Names,
+    PchRecipe,
     mapped_name,
     options_for,
     read_options,
-    without_dots,
     write_options,
 )
-from offload_tool.pch.include_prefix import (
-    Candidate,
-    SearchPath,
-    has_pragma_once,
-    includes_text,
-)
 from offload_tool.pch.side_effects import (
-    SHARED_OPTIONS,
     names_in,
     reason_of_includers,
     reason_of_order,
@@ -92,92 +88,6 @@ esac
 exec {compiler} "$@"
 """
 _EXECUTABLE = 0o700
-
-
-class PchRecipe(NamedTuple):
-    """A PCH, and the passes that it is for."""
-
-    file: str
-    stage: str
-    """``device`` or ``host``."""
-    args: tuple[str, ...]
-    """The common command of these passes: see `args_without_source`."""
-    program_args: int
-    """How many arguments name the compiler."""
-    environment: Mapping[str, str]
-    compiler_identity: str
-    implicit_inputs: Callable[[], ImplicitInputs]
-    """Returns the header search path of these passes."""
-    version: Callable[[], str] = str
-    """As `Work.version`."""
-    digests: Callable[[], DigestCache] = DigestCache
-    """Returns known digests of files."""
-
-    @property
-    def text_file(self) -> str:
-        """The file with the PCH's text."""
-        return sibling(self.file, ".includes")
-
-    @property
-    def names_file(self) -> str:
-        """The file with the options that restore the headers' names."""
-        return sibling(self.file, ".names")
-
-    @property
-    def tokens_file(self) -> str:
-        """The file with the tokens in the headers, written when needed."""
-        return sibling(self.file, ".words")
-
-    @property
-    def folder(self) -> str:
-        """The working directory, as clang spells it.
-
-        Source: LLVM's ``sys::fs::current_path``: ``PWD`` if that is the folder.
-        """
-        given = self.environment.get("PWD", "")
-        with suppress(OSError):
-            if os.path.isabs(given) and os.path.samefile(given, "."):
-                return given
-        return os.getcwd()
-
-    @property
-    def depfile(self) -> str:
-        """The compiler's depfile for the PCH."""
-        return sibling(self.file, ".d")
-
-    @property
-    def search_path(self) -> SearchPath:
-        """The header search path of these passes."""
-        user_folders = include_folders(all_args(self.args), ("-I", "-iquote"))
-        return SearchPath(self.folder, self.implicit_inputs().folders, user_folders)
-
-    def command(self, names: Names) -> list[str]:
-        """Return the command that makes the PCH of headers with such names."""
-        making = ("-emit-pch", "-o", self.file, "-header-include-file", self.names_file)
-        args = [part for arg in making for part in ("-Xclang", arg)]
-        return [
-            *(*self.args, "-fsyntax-only", *args, *SHARED_OPTIONS, *names.options),
-            *(*dependency_flags(self.depfile), self.text_file),
-        ]
-
-    def work(self) -> Work:
-        """Return its description for the manifest."""
-        program, flags = self.args[: self.program_args], self.args[self.program_args :]
-        text, environment = self.text_file, self.environment
-        command = Command(program, (*flags, "-c"), self.file, text, self.depfile)
-        return Work(
-            self.file,
-            [*self.args, "-fsyntax-only", text],
-            self.environment,
-            # A PCH holds absolute names of headers, so a copied folder needs its own.
-            f"{self.compiler_identity}, in {self.folder}, rules {RULES}",
-            (text,),
-            self.implicit_inputs,
-            lambda: inputs.files_read(command, environment),
-            lambda: inputs.preprocess(command, environment),
-            version=self.version,
-            links=False,
-        )
 
 
 class UsablePch(NamedTuple):
@@ -215,7 +125,7 @@ class UsablePch(NamedTuple):
         """
         environment = self.recipe.environment
         if launcher:
-            from offload_tool.run.launcher_key import run_launched
+            from offload_tool.run.launcher import run_launched
 
             messages = b""
             script = _script(command.program, self.recipe.compiler_identity)

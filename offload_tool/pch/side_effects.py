@@ -30,23 +30,16 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from offload_tool.clang.depfile import read_depfile
 from offload_tool.io.file_digests import cached_by_stat, content_of, file_stat, identity
 from offload_tool.io.paths import remove, sibling
 from offload_tool.io.process import capture_merged
 from offload_tool.passes.command import dependency_flags
-from offload_tool.pch.file_names import Names, absolute_name, without_dots
-from offload_tool.pch.include_prefix import Candidate
+from offload_tool.pch.include_prefix import Candidate, absolute_name, without_dots
+from offload_tool.pch.recipe import SHARED_OPTIONS, Names, PchRecipe
 
-if TYPE_CHECKING:
-    from offload_tool.pch.pch import PchRecipe
-
-SHARED_OPTIONS = ("-Xclang", "-fno-pch-timestamp", "-Xclang", "-fvalidate-ast-input-files-content")
-"""The options that a PCH and a pass with it share. With only one of the two, clang misses edits of
-equal size and time, or rejects a touched header with ``#pragma once``. Source: clang 22.1.8,
-observed."""
 _PROBE = b"""\
 #if defined __HIP_DEVICE_COMPILE__ || defined __CUDA_ARCH__
 #define OFFLOAD_PROBE __attribute__((global))
@@ -103,7 +96,7 @@ def reason_of_probe(
 ) -> tuple[str, bool]:
     """Return why no pass may use the PCH, or "", and whether all its headers are guarded.
 
-    `making` give its text the names of a source; the rest is as in `file_names.options_for`.
+    `making` give its text the names of a source; the rest is as in `recipe.options_for`.
     """
     source, output, depfile, again = (
         sibling(recipe.file, end) for end in (".probe", ".s", ".probe.d", ".probe.names")

@@ -135,7 +135,7 @@ def pass_command(
     def find(user_flags: Sequence[str] = (), *, lenient: bool = False) -> dict[str, Any]:
         from offload_tool.clang.options import trial_flags
         from offload_tool.passes.capability_check import Job
-        from offload_tool.toolchain.programs import is_script
+        from offload_tool.toolchain.identity import is_script
 
         job = wanted._replace(cuid=_CUID).parse(lambda: cached_toolchain(environ))
         device = job.device
@@ -319,9 +319,9 @@ def _toolchain_dependencies(
 
 
 def _dependency_paths(toolchain: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[str]:
+    from offload_tool.toolchain.identity import LIBRARY_PATH, program_dependencies
     from offload_tool.toolchain.installations import installation_folders
     from offload_tool.toolchain.probe import CLANG_NAME
-    from offload_tool.toolchain.programs import LIBRARY_PATH, program_dependencies
 
     yield from installation_folders(environ)
     for folder in program_folders(environ):

@@ -171,11 +171,11 @@ def run_pass(
             raise blame_launcher(error) from None
 
     def accepts_flags() -> bool:
-        from offload_tool.passes.whole_compile import command_of, warnings_of
+        from offload_tool.run.diagnostics import warnings_of, whole_command
 
         begin = [*parts.compiler, *parts.toolchain["local_flags"]]
         targets = [wanted.target] if wanted.target is not None else []
-        found = warnings_of(command_of(begin, wanted.kind, source, targets, flags), environment)
+        found = warnings_of(whole_command(begin, wanted.kind, source, targets, flags), environment)
         sys.stderr.write(found.text)
         return not found.is_error
 

@@ -38,7 +38,7 @@ from offload_tool.io.file_digests import digest_of
 from offload_tool.io.paths import naming
 from offload_tool.io.temporary_directory import create_folder
 from offload_tool.sccache_dist.cluster import CLIENT, ENVIRONMENT
-from offload_tool.toolchain.programs import interpreter_of, libraries_of
+from offload_tool.toolchain.identity import interpreter_of, libraries_of
 from offload_tool.util.which import which
 
 if TYPE_CHECKING:

@@ -28,9 +28,13 @@ from offload_tool.scons.settings import (
     substituted,
 )
 from offload_tool.scons.types import Environment
-from offload_tool.toolchain.installations import cuda_installations, rocm_installations
+from offload_tool.toolchain.installations import (
+    RuntimeLibrary,
+    cuda_installations,
+    find_runtime,
+    rocm_installations,
+)
 from offload_tool.toolchain.probe import Toolchain
-from offload_tool.toolchain.runtime_library import RuntimeLibrary, find_runtime
 from offload_tool.toolchain.select import ADVICE, find_toolchain
 from offload_tool.util.frozen import replaced
 

@@ -46,6 +46,7 @@ from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.pch import pch
 from offload_tool.pch.eligibility import reason_of_flags
 from offload_tool.pch.include_prefix import Candidate, Headers, SearchPath, bytes_read
+from offload_tool.pch.recipe import PchRecipe
 from offload_tool.scons import compat, found_tools, settings
 from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.spawn import DirectRunner, Runner
@@ -329,7 +330,7 @@ class PchRunner:
             raise _WithoutPchError(found)
         return found
 
-    def _recipe(self, compiled: Compile, headers: Headers, wanted: Wanted) -> pch.PchRecipe:
+    def _recipe(self, compiled: Compile, headers: Headers, wanted: Wanted) -> PchRecipe:
         from offload_tool.toolchain.driver_cache import cached_front_end
 
         own = compiled.command.args
@@ -337,7 +338,7 @@ class PchRunner:
         args_of_key = (*self._key_args(own, compiled.variables), str(wanted is True))
         text = "\0".join(["\n".join(headers), *args_of_key])
         number = digest_of(text.encode(errors="surrogateescape"))[:16]
-        return pch.PchRecipe(
+        return PchRecipe(
             f"{PCH_FOLDER}/{self._name}.{self._job.kind}.{number}.pch",
             self._job.stage,
             pch.args_without_source(own),
@@ -349,7 +350,7 @@ class PchRunner:
         )
 
     def _make(
-        self, recipe: pch.PchRecipe, group: Group, candidate: Candidate, source: str
+        self, recipe: PchRecipe, group: Group, candidate: Candidate, source: str
     ) -> pch.UsablePch | str:
         found = pch.find_usable(recipe, source)
         if not isinstance(found, str) or pch.inputs_if_current(recipe) is not None:

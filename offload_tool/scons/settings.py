@@ -22,7 +22,7 @@ from offload_tool.formats.targets.target_id import split_list
 from offload_tool.passes import cuda
 from offload_tool.scons import compat
 from offload_tool.scons.types import Environment
-from offload_tool.toolchain.programs import LIBRARY_PATH
+from offload_tool.toolchain.identity import LIBRARY_PATH
 from offload_tool.toolchain.supported_processors import NATIVE
 
 _HOST_FLAGS = "$CFLAGS $CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS"
@@ -52,7 +52,7 @@ def folder_path(env: Environment, name: str) -> str:
 
 def launcher(env: Environment, folder: str = "") -> list[str]:
     """Return the arguments of OFFLOAD_LAUNCHER; raise UsageError if it is none."""
-    from offload_tool.launch.launcher import launcher_args
+    from offload_tool.run.launcher import launcher_args
 
     with compat.at_top(env):
         return launcher_args(env.subst("$OFFLOAD_LAUNCHER"), folder)

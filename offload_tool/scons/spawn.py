@@ -31,8 +31,7 @@ from offload_tool.io.process import file_in_memory, written_bytes
 from offload_tool.io.temporary_directory import system_temp_folder
 from offload_tool.passes.command import Command
 from offload_tool.passes.compile_pass import CompilePass
-from offload_tool.passes.whole_compile import Warnings, warnings_of
-from offload_tool.run.advice import advice_for
+from offload_tool.run.diagnostics import Warnings, advice_for, warnings_of
 from offload_tool.scons import compat, found_tools, settings
 from offload_tool.scons.state.node_info import records_of
 from offload_tool.scons.types import Environment
@@ -210,7 +209,7 @@ _without_driver = functools.lru_cache(maxsize=8)(DirectRunner)
 
 @functools.lru_cache(maxsize=8)
 def _with_launcher(launcher: tuple[str, ...], toolchain: Toolchain, *, is_device: bool) -> Runner:
-    from offload_tool.run.launcher_key import run_launched
+    from offload_tool.run.launcher import run_launched
     from offload_tool.sccache_dist.fallback import run_with_fallback
 
     program = len(toolchain.clang)

@@ -228,7 +228,7 @@ def _variables_in(environment: Mapping[str, str]) -> list[str]:
 
 def _compiler_files(args: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
     from offload_tool.clang.response_file import expand_command
-    from offload_tool.toolchain.programs import LIBRARY_PATH, program_dependencies
+    from offload_tool.toolchain.identity import LIBRARY_PATH, program_dependencies
 
     expanded = expand_command(args)
     yield from expanded.files

@@ -15,9 +15,11 @@ from offload_tool.toolchain.identity import (
     all_configuration_files,
     command_identity,
     configuration_files,
+    file_digest,
     identity_text,
+    is_script,
+    program_identity,
 )
-from offload_tool.toolchain.programs import file_digest, is_script, program_identity
 from offload_tool.util.frozen import frozen, replaced
 from offload_tool.util.which import which
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from offload_tool.clang.environment import INSTALLATIONS
 from offload_tool.errors import CompilerError
+from offload_tool.toolchain.identity import LIBRARY_PATH, quoting_advice
 from offload_tool.toolchain.installations import rocm_compilers
 from offload_tool.toolchain.probe import (
     CLANG_NAME,
@@ -30,7 +31,6 @@ from offload_tool.toolchain.probe import (
     probe,
     version_of,
 )
-from offload_tool.toolchain.programs import LIBRARY_PATH, quoting_advice
 from offload_tool.util.frozen import replaced
 from offload_tool.util.memoize import memoized
 from offload_tool.util.which import which

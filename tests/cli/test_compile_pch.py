@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from offload_tool.io.file_digests import CHANGED
-from offload_tool.pch import pch
+from offload_tool.pch import pch, recipe
 from offload_tool.toolchain.probe import Toolchain
 from tests.cli.conftest import run
 from tests.cli.test_compile_manifest import SETTLED
@@ -407,7 +407,7 @@ def test_names_that_are_not_understood(
     project: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the compiler uses unexpected file names, there is no PCH."""
-    monkeypatch.setattr(pch.PchRecipe, "folder", "/other")
+    monkeypatch.setattr(recipe.PchRecipe, "folder", "/other")
     rebuilt(capfd, "device", "", "'second/launch.h' has another name in it")
 
 

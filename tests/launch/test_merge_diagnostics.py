@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.launch.merge_diagnostics import merge_messages
+from offload_tool.launch.write_result import merge_messages
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, environment, make_project, run
 from tests.terminal import Terminal
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.manifest.assembler_includes import has_assembler_include
+from offload_tool.manifest.source_text import has_assembler_include
 
 TEXT = "#define TEXT(...) #__VA_ARGS__\n"
 BOTH = "#define BOTH(a, b) TEXT(a##b)\n"

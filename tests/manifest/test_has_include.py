@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.manifest.has_include import has_include_names
+from offload_tool.manifest.source_text import has_include_names
 
 NONE: list[str] = []
 WRAPPER = "#define HAS(n) __has_include(n)\n"

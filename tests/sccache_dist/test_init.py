@@ -17,8 +17,8 @@ from offload_tool.sccache_dist import cluster, config
 from offload_tool.sccache_dist.cluster import load_cluster
 from offload_tool.sccache_dist.config import compiler_programs, pack_programs, set_up
 from offload_tool.toolchain import select
+from offload_tool.toolchain.identity import Loaded
 from offload_tool.toolchain.probe import Toolchain
-from offload_tool.toolchain.programs import Loaded
 from offload_tool.util.frozen import replaced
 from tests.conftest import Capture
 from tests.scripts import script

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain.programs import find_program, program_dependencies, program_identity
+from offload_tool.toolchain.identity import find_program, program_dependencies, program_identity
 from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 
 

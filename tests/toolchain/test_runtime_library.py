@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain.runtime_library import RuntimeLibrary, find_runtime
+from offload_tool.toolchain.installations import RuntimeLibrary, find_runtime
 
 
 def installation(root: Path, *files: str) -> str:

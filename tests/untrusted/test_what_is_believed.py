@@ -21,7 +21,7 @@ from offload_tool.io.limits import Budget, Limits, limited
 from offload_tool.io.temporary_directory import _boot_id, temporary_folder
 from offload_tool.launch.jobserver import slots_of
 from offload_tool.manifest.manifest import read_record
-from offload_tool.pch.file_names import read_options, write_options
+from offload_tool.pch.recipe import read_options, write_options
 from offload_tool.sccache_dist.cluster import load_cluster
 from offload_tool.sccache_dist.config import read_token
 from offload_tool.toolchain import disk_cache

@@ -22,9 +22,10 @@ from offload_tool.errors import TargetIDError, UsageError
 from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
 from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.manifest import manifest_path
-from offload_tool.passes import cuda, hip, openmp, whole_compile
+from offload_tool.passes import cuda, hip, openmp
 from offload_tool.passes.command import dependency_flags
 from offload_tool.passes.compile_pass import CompilePass
+from offload_tool.run.diagnostics import whole_command
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import actions, compat, found_tools, offload_arch, settings, spawn
 from offload_tool.scons.compat import OWN_SPAWN
@@ -179,7 +180,7 @@ def _whole_compile(env: Environment, unit: Unit) -> list[str]:
     local = [flag for flag in job.local_flags(toolchain, unit.source.name) if flag]
     begin = [*toolchain.clang, *local]
     targets = [device.name for device in devices if device.target_id is not None]
-    return whole_compile.command_of(begin, unit.kind, unit.source.name, targets, flags)
+    return whole_command(begin, unit.kind, unit.source.name, targets, flags)
 
 
 def _pass_runner(

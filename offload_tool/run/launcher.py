@@ -1,4 +1,4 @@
-"""Compiles behind a launcher: extend the cache key by the files that a compile reads now.
+"""Compiles behind a launcher, ``OFFLOAD_LAUNCHER``: their cache key has the files read now.
 
 The direct mode of ccache and sccache compares only the files that an earlier compile read. It
 misses a header that appears earlier on the search path or that satisfies a ``__has_include``, and
@@ -15,16 +15,33 @@ module then writes it. If the depfile names other files, the compile runs again 
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 from offload_tool.clang.argument_files import all_args
 from offload_tool.clang.depfile import depfile_text
 from offload_tool.clang.options import SHOWN, does
+from offload_tool.errors import UsageError
 from offload_tool.io.file_digests import digest_of, identity
-from offload_tool.manifest.inputs import listed_files, preprocess
 from offload_tool.passes.command import Command
 
 _OPTION = "-frandom-seed="
+
+
+def launcher_args(launcher: str, folder: str) -> list[str]:
+    """Return the arguments of ``OFFLOAD_LAUNCHER``; `folder` is that of ``OFFLOAD_DIST``.
+
+    :raises UsageError: the launcher is not a command, or both are given.
+    """
+    try:
+        args = shlex.split(launcher)
+    except ValueError as error:
+        raise UsageError(
+            f"OFFLOAD_LAUNCHER={launcher!r} is not a command: {error}; quote it as a shell does"
+        ) from error
+    if args and folder:
+        raise UsageError("OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER")
+    return args
 
 
 def run_launched(
@@ -39,6 +56,8 @@ def run_launched(
         return run(launcher, command)
     if any(does(arg, SHOWN) for arg in all_args(command.argv())):
         return run((), command)
+    from offload_tool.manifest.inputs import listed_files, preprocess  # slow to import
+
     # Without a depfile, a pass reads only its source.
     read = preprocess(command, environment) if command.depfile else []
     key = os.urandom(16).hex() if read is None else _digest(compiler, read)

@@ -1,4 +1,4 @@
-"""The names of headers in objects, equal with and without a precompiled header (PCH).
+"""A precompiled header (PCH): what it is made of, and the names of its headers in objects.
 
 Clang uses the absolute name of a header in a PCH, however it was spelled. ``__builtin_FILE()``,
 ``std::source_location``, ``assert`` of glibc 2.43, and the types of lambdas contain it::
@@ -16,18 +16,27 @@ Source: clang 19.1, 21, 22.1 and 23, observed: if two folders are prefixes, the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
+from offload_tool.clang.argument_files import all_args, include_folders
+from offload_tool.clang.environment import ImplicitInputs
+from offload_tool.io.file_digests import DigestCache
+from offload_tool.io.paths import sibling
+from offload_tool.manifest import Work, inputs
+from offload_tool.passes.command import Command, dependency_flags
+from offload_tool.pch.eligibility import RULES
+from offload_tool.pch.include_prefix import SearchPath, absolute_name, without_dots
+
+SHARED_OPTIONS = ("-Xclang", "-fno-pch-timestamp", "-Xclang", "-fvalidate-ast-input-files-content")
+"""The options that a PCH and a pass with it share. With only one of the two, clang misses edits of
+equal size and time, or rejects a touched header with ``#pragma once``. Source: clang 22.1.8,
+observed."""
 _MAP = "-fmacro-prefix-map="
 _KEEP_DOTS = "-fno-file-reproducible"
 """Without this option, such a map also strips ``./``."""
-
-
-def absolute_name(name: str, folder: str) -> str:
-    """Return the name that a file has in a PCH made in `folder`."""
-    absolute = name if name.startswith("/") else f"{folder}/{name}"
-    return "/" + "/".join(part for part in absolute.split("/") if part not in ("", "."))
 
 
 class Names(NamedTuple):
@@ -106,13 +115,6 @@ def read_options(file: str) -> tuple[tuple[str, ...], bool] | None:
         return None
 
 
-def without_dots(name: str) -> str:
-    """Return a name as in clang's depfiles: without a leading ``./``."""
-    while name.startswith("./"):
-        name = name[2:].lstrip("/")
-    return name
-
-
 def _folder_of(name: str) -> str:
     return name[: name.rfind("/") + 1]
 
@@ -124,3 +126,89 @@ def mapped_name(absolute: str, args: Sequence[str]) -> str:
         if absolute.startswith(old):
             return new + absolute.removeprefix(old)
     return absolute
+
+
+class PchRecipe(NamedTuple):
+    """A PCH, and the passes that it is for."""
+
+    file: str
+    stage: str
+    """``device`` or ``host``."""
+    args: tuple[str, ...]
+    """The common command of these passes: see `args_without_source`."""
+    program_args: int
+    """How many arguments name the compiler."""
+    environment: Mapping[str, str]
+    compiler_identity: str
+    implicit_inputs: Callable[[], ImplicitInputs]
+    """Returns the header search path of these passes."""
+    version: Callable[[], str] = str
+    """As `Work.version`."""
+    digests: Callable[[], DigestCache] = DigestCache
+    """Returns known digests of files."""
+
+    @property
+    def text_file(self) -> str:
+        """The file with the PCH's text."""
+        return sibling(self.file, ".includes")
+
+    @property
+    def names_file(self) -> str:
+        """The file with the options that restore the headers' names."""
+        return sibling(self.file, ".names")
+
+    @property
+    def tokens_file(self) -> str:
+        """The file with the tokens in the headers, written when needed."""
+        return sibling(self.file, ".words")
+
+    @property
+    def folder(self) -> str:
+        """The working directory, as clang spells it.
+
+        Source: LLVM's ``sys::fs::current_path``: ``PWD`` if that is the folder.
+        """
+        given = self.environment.get("PWD", "")
+        with suppress(OSError):
+            if os.path.isabs(given) and os.path.samefile(given, "."):
+                return given
+        return os.getcwd()
+
+    @property
+    def depfile(self) -> str:
+        """The compiler's depfile for the PCH."""
+        return sibling(self.file, ".d")
+
+    @property
+    def search_path(self) -> SearchPath:
+        """The header search path of these passes."""
+        user_folders = include_folders(all_args(self.args), ("-I", "-iquote"))
+        return SearchPath(self.folder, self.implicit_inputs().folders, user_folders)
+
+    def command(self, names: Names) -> list[str]:
+        """Return the command that makes the PCH of headers with such names."""
+        making = ("-emit-pch", "-o", self.file, "-header-include-file", self.names_file)
+        args = [part for arg in making for part in ("-Xclang", arg)]
+        return [
+            *(*self.args, "-fsyntax-only", *args, *SHARED_OPTIONS, *names.options),
+            *(*dependency_flags(self.depfile), self.text_file),
+        ]
+
+    def work(self) -> Work:
+        """Return its description for the manifest."""
+        program, flags = self.args[: self.program_args], self.args[self.program_args :]
+        text, environment = self.text_file, self.environment
+        command = Command(program, (*flags, "-c"), self.file, text, self.depfile)
+        return Work(
+            self.file,
+            [*self.args, "-fsyntax-only", text],
+            self.environment,
+            # A PCH holds absolute names of headers, so a copied folder needs its own.
+            f"{self.compiler_identity}, in {self.folder}, rules {RULES}",
+            (text,),
+            self.implicit_inputs,
+            lambda: inputs.files_read(command, environment),
+            lambda: inputs.preprocess(command, environment),
+            version=self.version,
+            links=False,
+        )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.passes.command import Command
-from offload_tool.run.launcher_key import run_launched
+from offload_tool.run.launcher import run_launched
 from tests.conftest import found_toolchain
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from offload_tool.run.advice import advice_for
+from offload_tool.run.diagnostics import advice_for
 
 LINK = ["clang++", "-o", "prog", "k.o"]
 COMPILE = ["clang++", "-o", "main.o", "-c", "main.cpp"]

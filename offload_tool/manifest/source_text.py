@@ -1,0 +1,163 @@
+r"""What the text of a pass's files says of inputs that no depfile lists.
+
+**Names that** ``__has_include`` **and** ``__has_embed`` **test.** A depfile lists the files that
+they find; those they miss appear only in the text of the files::
+
+    #if __has_include(<x.h>)                                x.h
+    #define HAS(n) __has_include(n)    #if HAS("x.h")       x.h
+    #define NAME <x.h>    #if __has_include(NAME)           unknown: the preprocessor must run
+
+Names in angles within a macro's body or argument are unknown, too, as macros may change them. In
+files outside of the working directory, as of an installed toolkit, they count as spelled.
+
+**Statements by which the assembler reads files**::
+
+    asm(".incbin \"table.bin\"");        R"(.INCLUDE "macros.s")"
+
+As in ccache, nothing searches for the file: a pass whose text may have such a statement is never
+reused. Adjacent strings, macros, escapes (``.inc\x62in``) and the assembler's own macros may
+compose a statement. So the patterns match pieces of the two directives where a statement may begin.
+Instructions, also those with operands of macros, have none. Text cannot show everything that macros
+can do.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from offload_tool.clang.argument_files import all_args, possible_files
+from offload_tool.io.file_digests import cached_by_stat, content_of, file_stat
+from offload_tool.toolchain.identity import has_configuration
+
+# Compiled on first use: the check of an unchanged build needs none.
+_COMMENT = rb"(?s)(\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|//[^\n]*"
+_CONTINUATION = rb"\\\r?\n"
+_DIRECTIVE = rb"(?m)^[ \t]*(?:#|%:|\?\?=)[ \t]*(if|elif|define)\b([^\n]*)"
+_DEFINITION = rb"\s*\w*(\([^)]*\))?(.*)"
+_TEST = rb"\b__has_(?:include(?:_next)?|embed)\b"
+_ARGUMENT = rb"\s*\(\s*(?:\"([^\"\n]+)\"|<([^>\n]+)>)"
+_WRAPPER = rb"\s*(\w+)\(\s*(\w+)\s*\)\s*" + _TEST + rb"\s*\(\s*\2\s*\)\s*"
+
+
+class HasIncludeNames(NamedTuple):
+    """The names that one file tests."""
+
+    names: tuple[str, ...] = ()
+    unknown: bool = False
+    """There may be more."""
+    wrappers: tuple[bytes, ...] = ()
+    """Macros that only pass their argument on, defined by the file."""
+
+
+def has_include_names(read: Iterable[str]) -> dict[str, HasIncludeNames]:
+    """Return the names that each of the files tests."""
+    found = {path: _names_in(path, _TEST) for path in read}
+    wrappers = sorted({name for each in found.values() for name in each.wrappers})
+    if not wrappers:
+        return found
+    test = rb"\b(?:%b)\b" % b"|".join(wrappers)
+    for path, direct in found.items():
+        more = _names_in(path, test)
+        unknown = direct.unknown or more.unknown
+        found[path] = HasIncludeNames((*direct.names, *more.names), unknown)
+    return found
+
+
+@cached_by_stat
+def _names_in(path: str, test: bytes) -> HasIncludeNames:
+    """Return the names that a file tests by the macros that the pattern `test` matches."""
+    text = re.sub(_CONTINUATION, b"", content_of(path))
+    if test is _TEST and b"__has_" not in text:  # ten times as fast
+        return HasIncludeNames()
+    if re.search(test, text) is None:
+        return HasIncludeNames()
+    plain = re.sub(_COMMENT, lambda match: match[1] or b" ", text)
+    named = (found for each in (text, plain) for found in re.finditer(test + _ARGUMENT, each))
+    names = tuple(dict.fromkeys(_decoded(found[1] or found[2]) for found in named))
+    wrappers: list[bytes] = []
+    unknown, is_outside = False, path.startswith("/")
+    for directive in re.finditer(_DIRECTIVE, plain):
+        condition = directive[2]
+        is_literal = test == _TEST or is_outside
+        wrapper = re.fullmatch(_WRAPPER, condition)
+        if wrapper is not None:
+            wrappers.append(wrapper[1])
+            continue
+        if directive[1] == b"define":
+            parameters, condition = re.findall(_DEFINITION, condition)[0]
+            is_literal = not parameters and is_outside
+        condition = re.sub(rb"\bdefined\s*\(?\s*" + test, b"", condition)
+        for use in re.finditer(test, condition):
+            argument = re.match(_ARGUMENT, condition[use.end() :])
+            unknown |= argument is None or not (argument[1] or is_literal)
+    return HasIncludeNames(names, unknown, tuple(wrappers))
+
+
+def _decoded(name: bytes) -> str:
+    return name.decode(errors="surrogateescape").strip()
+
+
+# -- the assembler -----------------------------------------------------------------------
+
+_FIRST = r'(?:(?<=["\s;:/]\.)|(?<=\\[nt]\.))'
+"""Behind a dot: a statement may begin with it."""
+_GOES_ON = r'\s*(?:["#a-z_]|/[*/])'
+"""A string, an argument or a macro, after a string."""
+_ASM = r"asm(?<![a-z0-9]asm)(?:__)?\b"
+_PATTERNS = tuple(
+    re.compile(pattern.encode())
+    for pattern in (
+        # a name, maybe apart from its dot
+        r"incbin\b(?!\s*[.(])",
+        (
+            r'include(?:(?:(?<=[.}]include)|(?<=(?:2e|56)include))(?:\s|\\[tn])*(?:\\?"|/[*/])'
+            r"|(?:(?<=[(,]include)|(?<=[(,] include))\s*(?:[,)]|\\n))"
+        ),
+        # a part of a name as a macro's argument
+        r"\.(?:in(?:(?<=[(,]\.in)|(?<=[(,] \.in))(?:c(?:[bl][a-z]*)?)?\s*(?:\)|,\s*[bcln])"
+        # a part at the end of a string, maybe a raw one, or before a backslash
+        rf"|{_FIRST}i(?:n(?:c(?:b(?:in?)?|l(?:u(?:de?)?)?)?)?)?"
+        r'(?:(?:\)[^\s()\\"]{0,16})?"(?:[ \t]*(?:[\r\n]|\Z)|' + _GOES_ON + r')|\\(?:n\{|[^nrt"]))'
+        rf"|{_FIRST}\\[xuo0-7]"
+        r"|(?:(?<=[\n;]\.)|(?<=\\[nt]\.))\\(?:\\[\w@(]|[a-mo-qsu-z@(]))",
+        # only the dot, or the text of an expression
+        (
+            rf'{_ASM}(?:[^;{{}}]{{0,400}}?(?:\(\s*"|\\[nt]"\s*"|\\[nt]|;)\s*\."{_GOES_ON}'
+            r"|(?:\s|volatile|__volatile__|__volatile|goto|inline)*\(\s*\()"
+        ),
+    )
+)
+"""For lower-case text. Each begins with a dot or a word, which is fast to find."""
+
+_LARGEST = 1 << 20
+"""Size limit, in bytes, of a file that a flag names and that may hold flags."""
+
+
+def has_assembler_include(text: bytes) -> bool:
+    """Return whether a text may have such a statement."""
+    small = text.lower()
+    return any(pattern.search(small) for pattern in _PATTERNS)
+
+
+def assembler_include(files: Iterable[str], args: Iterable[str]) -> str:
+    """Return the file or argument that may have such a statement, of those read or named; or ""."""
+    args = tuple(args)
+    for arg in all_args(args):
+        if has_assembler_include(os.fsencode(arg)):
+            return arg
+    named = possible_files(args) if has_configuration(args) else ()
+    configuration = filter(_may_hold_flags, named)
+    return next((name for name in (*files, *configuration) if _file_has_one(name)), "")
+
+
+def _may_hold_flags(name: str) -> bool:
+    status = file_stat(name)
+    return status is not None and status.size < _LARGEST
+
+
+@cached_by_stat
+def _file_has_one(file: str) -> bool:
+    return has_assembler_include(content_of(file))
