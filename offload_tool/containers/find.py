@@ -69,8 +69,8 @@ from offload_tool.formats.magic import (
 )
 from offload_tool.formats.objects.coff import CoffSection
 from offload_tool.formats.objects.device_elf import read_code_object
+from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.objects.elf.reader import (
-    SHT_LLVM_OFFLOADING,
     ElfTables,
     is_elf,
     is_elf_header,
@@ -196,7 +196,7 @@ class _FindPolicy(Policy):
         row = tables.sections[number]
         if not row.has_content or not row.sh_size:
             return None
-        if row.sh_type == SHT_LLVM_OFFLOADING:
+        if row.sh_type == elf.SHT_LLVM_OFFLOADING:
             return FileFormat.OFFLOAD_BINARY
         if tables.names[number] == _WRAPPERS and self.markers:
             from offload_tool.formats.kpack.marker import is_marked

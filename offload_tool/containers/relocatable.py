@@ -29,8 +29,8 @@ from offload_tool.errors import ContentError, OffloadError
 from offload_tool.formats.cuda.object_section import PLACEHOLDER, RELOCATABLE_SECTION
 from offload_tool.formats.host_symbols import CudaHostCode, cuda_host_code, union
 from offload_tool.formats.magic import BUNDLE
+from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.objects.elf.reader import (
-    ET_REL,
     ElfTables,
     SectionHeader,
     is_elf,
@@ -73,7 +73,7 @@ def _may_have_code(location: Location) -> bool:
     tables = ElfTables(data, location.label)
     section = tables.elf_class.section
     raw = data[tables.header_offset(tables.names_index) :][: section.size]
-    if tables.header.e_type != ET_REL or len(raw) < section.size:
+    if tables.header.e_type != elf.ET_REL or len(raw) < section.size:
         return False
     row = SectionHeader(*section.unpack(raw))
     names = bytes(data[row.sh_offset : row.sh_offset + row.sh_size])

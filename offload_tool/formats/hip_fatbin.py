@@ -45,17 +45,8 @@ from typing import NamedTuple
 
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.magic import ELF
-from offload_tool.formats.objects.elf.reader import (
-    ELF64_LITTLE,
-    ET_REL,
-    SHF_ALLOC,
-    SHT_NOBITS,
-    SHT_PROGBITS,
-    SHT_STRTAB,
-    SHT_SYMTAB,
-    STT_OBJECT,
-    ElfTables,
-)
+from offload_tool.formats.objects.elf import reader as elf
+from offload_tool.formats.objects.elf.reader import ElfTables
 from offload_tool.io.write_plan import FilePlan, Literal, content
 
 try:  # fast to load, unlike hashlib with OpenSSL
@@ -84,7 +75,7 @@ _HOSTS = {
     "loongarch64": (258, 0x43),
 }
 
-_ELF = ELF64_LITTLE
+_ELF = elf.ELF64_LITTLE
 _SHF_WRITE, _SHF_GNU_RETAIN = 1, 0x200000
 _ELFOSABI_GNU = 3
 _STB_GLOBAL, _STB_WEAK = 1, 2
@@ -191,7 +182,7 @@ def plan_embedding(
     machine, flags = _HOSTS[arch]
     start = _align(_ELF.header.size, into.alignment)
 
-    flags_of_section = SHF_ALLOC | (_SHF_GNU_RETAIN if into.is_retained else 0)
+    flags_of_section = elf.SHF_ALLOC | (_SHF_GNU_RETAIN if into.is_retained else 0)
     abi = _ELFOSABI_GNU if into.is_retained else 0  # otherwise GNU's linker does not know the flag
 
     defined = symbol_names(hashes, for_all=for_all)
@@ -203,7 +194,7 @@ def plan_embedding(
         is_bundle = name.startswith(FATBIN)
         section, binding = (1, _STB_GLOBAL) if is_bundle else (2, _STB_WEAK)
         length = size if is_bundle else _HANDLE_SIZE
-        row = (offset, binding << 4 | STT_OBJECT, _STV_HIDDEN, section, 0, length)
+        row = (offset, binding << 4 | elf.STT_OBJECT, _STV_HIDDEN, section, 0, length)
         symbols += _ELF.symbol.pack(*row)
 
     symbols_at = _align(start + size, 8)
@@ -213,15 +204,26 @@ def plan_embedding(
 
     rows = [
         (0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
-        (names[0], SHT_PROGBITS, flags_of_section, 0, start, size, 0, 0, into.alignment, 0),
-        (names[1], SHT_NOBITS, SHF_ALLOC | _SHF_WRITE, 0, symbols_at, _HANDLE_SIZE, 0, 0, 8, 0),
-        (names[2], SHT_PROGBITS, 0, 0, symbols_at, 0, 0, 0, 1, 0),
-        (names[3], SHT_SYMTAB, 0, 0, symbols_at, len(symbols), 5, 1, 8, _ELF.symbol.size),
-        (names[4], SHT_STRTAB, 0, 0, strings_at, len(strings), 0, 0, 1, 0),
+        (names[0], elf.SHT_PROGBITS, flags_of_section, 0, start, size, 0, 0, into.alignment, 0),
+        (
+            names[1],
+            elf.SHT_NOBITS,
+            elf.SHF_ALLOC | _SHF_WRITE,
+            0,
+            symbols_at,
+            _HANDLE_SIZE,
+            0,
+            0,
+            8,
+            0,
+        ),
+        (names[2], elf.SHT_PROGBITS, 0, 0, symbols_at, 0, 0, 0, 1, 0),
+        (names[3], elf.SHT_SYMTAB, 0, 0, symbols_at, len(symbols), 5, 1, 8, _ELF.symbol.size),
+        (names[4], elf.SHT_STRTAB, 0, 0, strings_at, len(strings), 0, 0, 1, 0),
     ]
     head = _ELF.header.pack(
         (ELF + bytes((2, 1, 1, abi))).ljust(16, b"\0"),
-        *(ET_REL, machine, 1, 0, 0, headers_at, flags),
+        *(elf.ET_REL, machine, 1, 0, 0, headers_at, flags),
         *(_ELF.header.size, 0, 0, _ELF.section.size, len(rows), len(rows) - 1),
     )
     table = b"".join(_ELF.section.pack(*row) for row in rows)

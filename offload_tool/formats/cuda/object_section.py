@@ -37,13 +37,8 @@ import struct
 from collections.abc import Iterator
 
 from offload_tool.errors import CodeObjectError, ContentError, FormatError, UnsupportedError
-from offload_tool.formats.objects.elf.reader import (
-    ELF64_LITTLE,
-    ET_REL,
-    ElfTables,
-    is_elf,
-    read_elf_tables,
-)
+from offload_tool.formats.objects.elf import reader as elf
+from offload_tool.formats.objects.elf.reader import ElfTables, is_elf, read_elf_tables
 from offload_tool.formats.objects.elf.relocations import LinkedPointers
 from offload_tool.io import StrPath
 from offload_tool.io.write_plan import HOST, FilePlan, Literal, Range, content, join
@@ -68,7 +63,7 @@ def find_placeholder(data: memoryview, *, path: StrPath | None = None) -> int | 
     if not is_elf(data):
         raise FormatError(expected, path=path, offset=0)
     tables = read_elf_tables(data, path=path)
-    if tables.elf_class is not ELF64_LITTLE:
+    if tables.elf_class is not elf.ELF64_LITTLE:
         raise UnsupportedError(expected, path=path, offset=0)
     for index, (name, section) in enumerate(zip(tables.names, tables.sections, strict=True)):
         if name.decode("latin-1") in SECTIONS:
@@ -115,7 +110,7 @@ _POINTER = 8
 
 def linked_fatbins(tables: ElfTables) -> list[int]:
     """Return the offsets of fat binaries linked of several sources; none for an object."""
-    if tables.header.e_type == ET_REL or tables.elf_class is not ELF64_LITTLE:
+    if tables.header.e_type == elf.ET_REL or tables.elf_class is not elf.ELF64_LITTLE:
         return []
     addresses = [*_linked_wrappers(tables)]
     try:

@@ -29,14 +29,8 @@ from typing import TYPE_CHECKING
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.kernel import NUMBER_LIMIT, Kernel
 from offload_tool.formats.msgpack_stream import MessagePackReader, reading
-from offload_tool.formats.objects.elf.reader import (
-    PT_NOTE,
-    SHT_DYNSYM,
-    SHT_NOTE,
-    SHT_SYMTAB,
-    STT_FUNC,
-    ElfTables,
-)
+from offload_tool.formats.objects.elf import reader as elf
+from offload_tool.formats.objects.elf.reader import ElfTables
 
 if TYPE_CHECKING:
     from offload_tool.io import StrPath
@@ -94,12 +88,12 @@ def _symbols(tables: ElfTables) -> tuple[dict[bytes, int], set[bytes]]:
     sizes: dict[bytes, int] = {}
     descriptors: set[bytes] = set()
     # Runtimes look up kernels in .dynsym; only unlinked code objects lack it.
-    for index in tables.of_type(SHT_DYNSYM) or tables.of_type(SHT_SYMTAB):
+    for index in tables.of_type(elf.SHT_DYNSYM) or tables.of_type(elf.SHT_SYMTAB):
         names = tables.strings(tables.linked(index))
         for symbol in tables.symbols(index):
             if not symbol.st_shndx:
                 continue
-            if symbol.type == STT_FUNC:
+            if symbol.type == elf.STT_FUNC:
                 if symbol.st_size > len(tables.data):
                     message = f"expected the size of a function, found {symbol.st_size}"
                     raise tables.error(index, "st_size", message)
@@ -111,7 +105,7 @@ def _symbols(tables: ElfTables) -> tuple[dict[bytes, int], set[bytes]]:
 
 def _notes(tables: ElfTables) -> Iterator[memoryview]:
     found = False
-    note_sections = (tables.content(index) for index in tables.of_type(SHT_NOTE))
+    note_sections = (tables.content(index) for index in tables.of_type(elf.SHT_NOTE))
     for areas in (note_sections, _note_segments(tables)):
         for area in areas:
             for name, number, description in tables.elf_class.unpack_notes(area):
@@ -127,7 +121,7 @@ def _notes(tables: ElfTables) -> Iterator[memoryview]:
 
 def _note_segments(tables: ElfTables) -> Iterator[memoryview]:
     for row in tables.segments:
-        if row.p_type == PT_NOTE:
+        if row.p_type == elf.PT_NOTE:
             yield tables.data[row.p_offset : row.p_offset + row.p_filesz]
 
 

@@ -34,13 +34,8 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
 from offload_tool.formats.kernel import NUMBER_LIMIT, WARP, Kernel
-from offload_tool.formats.objects.elf.reader import (
-    SHT_SYMTAB,
-    STT_FUNC,
-    ElfTables,
-    Symbol,
-    read_elf_tables,
-)
+from offload_tool.formats.objects.elf import reader as elf
+from offload_tool.formats.objects.elf.reader import ElfTables, Symbol, read_elf_tables
 
 if TYPE_CHECKING:
     from offload_tool.io import StrPath
@@ -59,7 +54,7 @@ _REGCOUNT, _MIN_STACK_SIZE, _MAX_THREADS, _REQNTID = 0x2F, 0x12, 0x05, 0x10
 def read_cubin_kernels(data: memoryview, *, path: StrPath | None = None) -> list[Kernel]:
     """Read a cubin's kernels, in symbol table order; raise FormatError if it is broken."""
     tables = read_elf_tables(data, path=path)
-    if not (numbers := tables.of_type(SHT_SYMTAB)):
+    if not (numbers := tables.of_type(elf.SHT_SYMTAB)):
         message = "expected a symbol table, without which no kernel has a name; found none"
         raise FormatError(message, path=path, field=".symtab")
     table = numbers[0]
@@ -77,7 +72,7 @@ def read_cubin_kernels(data: memoryview, *, path: StrPath | None = None) -> list
             max_workgroup_size=_max_workgroup_size(tables, sections.get(_INFO + b"." + name, 0)),
         )
         for number, symbol in enumerate(symbols)
-        if symbol.type == STT_FUNC and symbol.st_other & _ENTRY and symbol.st_shndx
+        if symbol.type == elf.STT_FUNC and symbol.st_other & _ENTRY and symbol.st_shndx
     ]
 
 

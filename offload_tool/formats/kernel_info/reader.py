@@ -18,18 +18,8 @@ from typing import TYPE_CHECKING
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.cuda.ptx import is_ptx, read_ptx_kernels
 from offload_tool.formats.magic import BITCODES, SPIRVS
-from offload_tool.formats.objects.elf.reader import (
-    EM_AMDGPU,
-    EM_CUDA,
-    PT_LOAD,
-    SHF_ALLOC,
-    SHT_DYNSYM,
-    SHT_PROGBITS,
-    SHT_SYMTAB,
-    STT_FUNC,
-    ElfTables,
-    is_elf_header,
-)
+from offload_tool.formats.objects.elf import reader as elf
+from offload_tool.formats.objects.elf.reader import ElfTables, is_elf_header
 
 if TYPE_CHECKING:
     from offload_tool.formats.kernel import Kernel
@@ -58,7 +48,7 @@ def why_no_kernels(image: memoryview, image_kind: str | None = None) -> str | No
     if not is_elf_header(image):
         return None
     machine = ElfTables(image).header.e_machine
-    if machine not in (EM_AMDGPU, EM_CUDA):
+    if machine not in (elf.EM_AMDGPU, elf.EM_CUDA):
         return f"is an ELF file for machine {machine}, which is no GPU's, and lists no kernels"
     return None
 
@@ -76,11 +66,11 @@ def read_kernels(
     if not image:
         return []
     machine = ElfTables(image, path).header.e_machine if is_elf else None
-    if machine == EM_AMDGPU:
+    if machine == elf.EM_AMDGPU:
         from offload_tool.formats.kernel_info.amdgpu_metadata import read_amdgpu_kernels
 
         return read_amdgpu_kernels(image, path=path)
-    if machine == EM_CUDA:
+    if machine == elf.EM_CUDA:
         from offload_tool.formats.kernel_info.nv_info import read_cubin_kernels
 
         return read_cubin_kernels(image, path=path)
@@ -101,24 +91,24 @@ def read_machine_code(
     tables = ElfTables(data, path)
     loaded = [
         tables.content(index)
-        for index in tables.of_type(SHT_PROGBITS)
-        if tables.sections[index].sh_flags & SHF_ALLOC
+        for index in tables.of_type(elf.SHT_PROGBITS)
+        if tables.sections[index].sh_flags & elf.SHF_ALLOC
     ]
     if not tables.sections:
         loaded = [
             data[row.p_offset : row.p_offset + row.p_filesz]
             for row in tables.segments
-            if row.p_type == PT_LOAD
+            if row.p_type == elf.PT_LOAD
         ]
     return _functions(tables), loaded
 
 
 def _functions(tables: ElfTables) -> dict[str, memoryview]:
     found: dict[str, memoryview] = {}
-    for index in tables.of_type(SHT_SYMTAB, SHT_DYNSYM):
+    for index in tables.of_type(elf.SHT_SYMTAB, elf.SHT_DYNSYM):
         names = tables.strings(tables.linked(index))
         for symbol in tables.symbols(index):
-            if symbol.type != STT_FUNC or not 0 < symbol.st_shndx < len(tables.sections):
+            if symbol.type != elf.STT_FUNC or not 0 < symbol.st_shndx < len(tables.sections):
                 continue
             start = symbol.st_value - tables.sections[symbol.st_shndx].sh_addr
             code = tables.content(symbol.st_shndx)

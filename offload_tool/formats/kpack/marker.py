@@ -55,15 +55,8 @@ from offload_tool.formats.hip_fatbin import (
 from offload_tool.formats.hip_fatbin import SECTION as FATBIN_SECTION
 from offload_tool.formats.kpack.archive import kernel_key
 from offload_tool.formats.msgpack_stream import MAPS, check_text, messagepack, reading
-from offload_tool.formats.objects.elf.reader import (
-    ELF64_LITTLE,
-    ET_REL,
-    SHN_LORESERVE,
-    SHT_DYNSYM,
-    SHT_RELA,
-    SHT_SYMTAB,
-    ElfTables,
-)
+from offload_tool.formats.objects.elf import reader as elf
+from offload_tool.formats.objects.elf.reader import ElfTables
 from offload_tool.formats.objects.elf.relocations import LinkedPointers
 from offload_tool.io.limits import effective_budget
 from offload_tool.io.write_plan import FilePlan
@@ -215,9 +208,9 @@ def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
 
     :raises FormatError, UnsupportedError: one is broken, or as `LinkedPointers`.
     """
-    if tables.elf_class is not ELF64_LITTLE:
+    if tables.elf_class is not elf.ELF64_LITTLE:
         return
-    if tables.header.e_type == ET_REL:
+    if tables.header.e_type == elf.ET_REL:
         found = [(wrapper, _marker_in_object(tables, wrapper)) for wrapper in wrappers_of(tables)]
     else:
         linked = LinkedWrappers(tables)
@@ -240,7 +233,7 @@ def _marker_in_object(tables: ElfTables, wrapper: HipWrapper) -> int | None:
     """Return the offset in an object of a wrapper's marker; None if it is in another object."""
     pointer = wrapper.offset + _POINTER - tables.sections[wrapper.section].sh_offset
     for index, other in enumerate(tables.sections):
-        if other.sh_type != SHT_RELA or other.sh_info != wrapper.section:
+        if other.sh_type != elf.SHT_RELA or other.sh_info != wrapper.section:
             continue
         content = tables.content(index)
         for found in re.finditer(re.escape(_WORD.pack(pointer)), content):
@@ -253,13 +246,13 @@ def _marker_in_object(tables: ElfTables, wrapper: HipWrapper) -> int | None:
 def _at_symbol(tables: ElfTables, index: int, symbol: int, addend: int) -> int | None:
     """Return the offset in an object to which a relocation of section `index` points."""
     table = tables.linked(index)
-    if tables.sections[table].sh_type != SHT_SYMTAB:
+    if tables.sections[table].sh_type != elf.SHT_SYMTAB:
         raise tables.error(index, "sh_link", "expected a table of symbols")
     symbols = tables.symbols(table)
     if symbol >= len(symbols):
         raise tables.error(index, "r_info", f"expected a symbol below {len(symbols)}")
     home, offset = symbols[symbol].st_shndx, symbols[symbol].st_value + addend
-    if not home or home >= SHN_LORESERVE:
+    if not home or home >= elf.SHN_LORESERVE:
         return None
     if home >= len(tables.sections) or not 0 <= offset < tables.sections[home].sh_size:
         raise tables.error(index, "r_info", "expected a symbol within its section")
@@ -333,7 +326,7 @@ def _moved_symbols(
 ) -> Iterator[tuple[int, bytes]]:
     """Redirect symbols of removed sections to the beginning of the new section."""
     size = tables.elf_class.symbol.size
-    for index in tables.of_type(SHT_SYMTAB, SHT_DYNSYM):
+    for index in tables.of_type(elf.SHT_SYMTAB, elf.SHT_DYNSYM):
         start = tables.sections[index].sh_offset
         for at, symbol in enumerate(tables.symbols(index)):
             if symbol.st_shndx in old:

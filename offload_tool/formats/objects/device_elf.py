@@ -43,11 +43,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import UnsupportedError
+from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.objects.elf.reader import (
-    EM_AMDGPU,
-    EM_CUDA,
-    ET_REL,
-    SHT_NOTE,
     ElfHeader,
     ElfTables,
     is_elf_header,
@@ -95,8 +92,8 @@ def is_code_object(data: memoryview, offset: int = 0) -> bool:
     header = _header(data[offset : offset + _HEADER_SIZE])
     if header is None:
         return False
-    is_hsa = header.e_machine == EM_AMDGPU and header.e_ident[_ABI] == _HSA
-    return is_hsa or header.e_machine == EM_CUDA
+    is_hsa = header.e_machine == elf.EM_AMDGPU and header.e_ident[_ABI] == _HSA
+    return is_hsa or header.e_machine == elf.EM_CUDA
 
 
 def generic_version(code: bytes | memoryview) -> int | None:
@@ -119,8 +116,8 @@ def read_code_object(data: memoryview, *, path: StrPath | None = None) -> CodeOb
     """Read kind and processor of a code object; raise UnsupportedError if they are unknown."""
     header = ElfTables(data, path).header
     version = header.e_ident[_ABI_VERSION]
-    image_kind = "relocatable" if header.e_type == ET_REL else "object"
-    if header.e_machine == EM_CUDA:
+    image_kind = "relocatable" if header.e_type == elf.ET_REL else "object"
+    if header.e_machine == elf.EM_CUDA:
         target_id = _cuda_target_id(data, header.e_flags, version, path)
         return CodeObject("cuda", _CUDA_TRIPLE, target_id, image_kind)
     kind = "hip" if version < 2 else "hipv4"
@@ -176,6 +173,6 @@ def plan_elf_with_notes(image: memoryview, *, path: StrPath | None = None) -> Fi
     )
     # Without flags: unlike other added sections, the linker must keep this one.
     plan = plan_elf(
-        image, [(_NOTES_SECTION, len(notes))], path=path, section_type=SHT_NOTE, flags=0
+        image, [(_NOTES_SECTION, len(notes))], path=path, section_type=elf.SHT_NOTE, flags=0
     )
     return plan.bound(HOST, [notes])

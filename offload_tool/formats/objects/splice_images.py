@@ -30,15 +30,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from offload_tool.errors import FormatError, UnsupportedError
-from offload_tool.formats.objects.elf.reader import (
-    ET_REL,
-    SHN_LORESERVE,
-    SHT_LLVM_OFFLOADING,
-    SHT_SYMTAB,
-    STT_OBJECT,
-    ElfTables,
-    read_elf_tables,
-)
+from offload_tool.formats.objects.elf import reader as elf
+from offload_tool.formats.objects.elf.reader import ElfTables, read_elf_tables
 from offload_tool.formats.registration_ir import SECTION_MARK
 from offload_tool.io import StrPath
 from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, content, join
@@ -79,14 +72,14 @@ def _patch_elf(
         offsets[image] = end = end + -end % max(header.sh_addralign, 1)
         new = header._replace(sh_name=header.sh_name + found.start(2), sh_offset=end, sh_size=size)
         if found[2] == _OFFLOADING:
-            new = new._replace(sh_type=SHT_LLVM_OFFLOADING)
+            new = new._replace(sh_type=elf.SHT_LLVM_OFFLOADING)
         end += size
         if end >> (8 * elf_class.address_size):
             raise UnsupportedError(f"images of {end} bytes are too large for a 32-bit object")
         elf_class.section.pack_into(
             patched, tables.header.e_shoff + index * elf_class.section.size, *new
         )
-    for index in tables.of_type(SHT_SYMTAB):
+    for index in tables.of_type(elf.SHT_SYMTAB):
         start = tables.sections[index].sh_offset
         symbols = _sized_symbols(tables, index, sections)
         patched[start : start + len(symbols)] = symbols
@@ -113,7 +106,7 @@ def plan_with_content(
         if number == index:
             pieces.append(content(at, 0, size))
         elif section.has_content and section.sh_size:
-            if section.sh_type == SHT_SYMTAB:
+            if section.sh_type == elf.SHT_SYMTAB:
                 pieces.append(Literal(at, _sized_symbols(tables, number, {index: size})))
             else:
                 pieces.append(Range(at, HOST, section.sh_offset, section.sh_size))
@@ -171,8 +164,8 @@ def _check_layout(tables: ElfTables, order: list[int]) -> None:
     header = tables.header
     found = [section.sh_offset for section in tables.sections], header.e_shoff
     end = header.e_shoff + len(tables.sections) * tables.elf_class.section.size
-    is_usual = header.e_type == ET_REL and not header.e_phnum and end == len(tables.data)
-    is_usual = is_usual and len(tables.sections) < SHN_LORESERVE
+    is_usual = header.e_type == elf.ET_REL and not header.e_phnum and end == len(tables.data)
+    is_usual = is_usual and len(tables.sections) < elf.SHN_LORESERVE
     if not is_usual or _layout(tables, order, -1, 0) != found:
         raise UnsupportedError("not laid out as LLVM lays out objects", path=tables.path)
 
@@ -182,7 +175,11 @@ def _sized_symbols(tables: ElfTables, number: int, sizes: Mapping[int, int]) -> 
     packed = bytearray()
     for symbol in tables.symbols(number):
         index, size = symbol.st_shndx, symbol.st_size
-        if index in sizes and symbol.type == STT_OBJECT and size == tables.sections[index].sh_size:
+        if (
+            index in sizes
+            and symbol.type == elf.STT_OBJECT
+            and size == tables.sections[index].sh_size
+        ):
             size = sizes[index]
         packed += tables.elf_class.pack_symbol(symbol._replace(st_size=size))
     return bytes(packed)

@@ -40,25 +40,8 @@ from itertools import pairwise
 
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.llvm_tables import build_string_table
+from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.objects.elf.reader import (
-    ET_REL,
-    NO_SECTION,
-    PT_PHDR,
-    PT_TLS,
-    SHF_ALLOC,
-    SHF_EXCLUDE,
-    SHF_TLS,
-    SHN_LORESERVE,
-    SHN_XINDEX,
-    SHT_CREL,
-    SHT_GROUP,
-    SHT_NOBITS,
-    SHT_PROGBITS,
-    SHT_REL,
-    SHT_RELA,
-    SHT_STRTAB,
-    SHT_SYMTAB,
-    SHT_SYMTAB_SHNDX,
     ElfTables,
     SectionHeader,
     SegmentHeader,
@@ -68,7 +51,7 @@ from offload_tool.io import StrPath
 from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, content, join
 
 _EM_MIPS = 8
-_RELOCATIONS = frozenset({SHT_RELA, SHT_REL, SHT_CREL})
+_RELOCATIONS = frozenset({elf.SHT_RELA, elf.SHT_REL, elf.SHT_CREL})
 _GRP_COMDAT = 1
 _MAX_SEGMENTS = 256
 """A program has about ten; the time grows with the square."""
@@ -80,8 +63,8 @@ def plan_elf(
     removed: Callable[[bytes], bool] = lambda _: False,
     *,
     path: StrPath | None = None,
-    section_type: int = SHT_PROGBITS,
-    flags: int = SHF_EXCLUDE,
+    section_type: int = elf.SHT_PROGBITS,
+    flags: int = elf.SHF_EXCLUDE,
     alignment: int = 1,
 ) -> FilePlan:
     """Return a plan of the host with sections added and removed.
@@ -122,15 +105,15 @@ class _SectionEditor:
         ]
         self.layout = _Layout(tables, self.sections)
         self.added = added
-        self.symtab = self._find_single(SHT_SYMTAB)
-        self.shndx = self._find_single(SHT_SYMTAB_SHNDX)
+        self.symtab = self._find_single(elf.SHT_SYMTAB)
+        self.shndx = self._find_single(elf.SHT_SYMTAB_SHNDX)
         self.symbols = _Symbols(tables, self.symtab, self.shndx)
         self.removed = self._find_removed(is_removed)
 
     def plan(self) -> FilePlan:
         self._drop_empty_symbol_table()
         self._number()
-        if self.shndx and max(self.symbols.sections, default=0) < SHN_LORESERVE:
+        if self.shndx and max(self.symbols.sections, default=0) < elf.SHN_LORESERVE:
             self.removed.add(self.shndx)
             self._number()
         for section in self.new_sections[1:]:
@@ -156,7 +139,7 @@ class _SectionEditor:
             needed: list[int] | None = None
             if row.sh_type in _RELOCATIONS:
                 needed = [self.tables.linked(index, "sh_info")]
-            elif row.sh_type == SHT_GROUP:
+            elif row.sh_type == elf.SHT_GROUP:
                 needed = self._read_group(index)[1:]
             if needed is not None and chosen.issuperset(needed):
                 removed.add(index)
@@ -167,7 +150,7 @@ class _SectionEditor:
 
     def _drop_empty_symbol_table(self) -> None:
         """Remove the symbol table if no relocation can need it, as llvm-objcopy does."""
-        if self.tables.header.e_type != ET_REL and self.symtab and len(self.symbols) <= 1:
+        if self.tables.header.e_type != elf.ET_REL and self.symtab and len(self.symbols) <= 1:
             names = self.tables.linked(self.symtab, "sh_link")
             self.removed |= {self.symtab, names} - {0, self.tables.names_index}
             self.symtab = 0
@@ -190,11 +173,11 @@ class _SectionEditor:
 
     def _relink(self, section: _EditedSection) -> None:
         section_type = section.header.sh_type
-        if section_type == SHT_GROUP:
+        if section_type == elf.SHT_GROUP:
             self._rewrite_group(section)
         elif section_type in _RELOCATIONS:
             self._rewrite_relocations(section)
-        elif section_type == SHT_SYMTAB_SHNDX:
+        elif section_type == elf.SHT_SYMTAB_SHNDX:
             section.rewrite(self.symbols.pack_indexes())
             section.set(sh_link=self._new_target(section.old))
         elif not _is_rebuilt(section.header):
@@ -231,17 +214,17 @@ class _SectionEditor:
         old = section.header
         link, info = self._new_target(section.old), self._new_target(section.old, "sh_info")
         section.set(sh_link=link, sh_info=info)
-        if not old.sh_flags & SHF_ALLOC and old.sh_type != SHT_CREL:
+        if not old.sh_flags & elf.SHF_ALLOC and old.sh_type != elf.SHT_CREL:
             section.set(sh_addralign=self.tables.elf_class.address_size)
         if self.symbols.renumbered and old.sh_link == self.symtab:
             section.rewrite(self._renumber_relocations(section))
 
     def _renumber_relocations(self, section: _EditedSection) -> bytes:
         is_64, order = self.tables.elf_class.is_64, self.tables.elf_class.order
-        fields = 3 if section.header.sh_type == SHT_RELA else 2
+        fields = 3 if section.header.sh_type == elf.SHT_RELA else 2
         layout = struct.Struct(order + fields * ("Q" if is_64 else "I"))
         content = self.tables.content(section.old)
-        if section.header.sh_type == SHT_CREL or len(content) % layout.size:
+        if section.header.sh_type == elf.SHT_CREL or len(content) % layout.size:
             message = "the symbol numbers of these relocations cannot be changed"
             raise self.tables.error(section.old, "sh_size", message)
         # r_info has the symbol above the type; 64-bit little-endian MIPS has it below.
@@ -286,7 +269,7 @@ class _SectionEditor:
 
 def _is_rebuilt(header: SectionHeader) -> bool:
     """Return whether this is a string table of the file, not of the running program."""
-    return header.sh_type == SHT_STRTAB and not header.sh_flags & SHF_ALLOC
+    return header.sh_type == elf.SHT_STRTAB and not header.sh_flags & elf.SHF_ALLOC
 
 
 class _EditedSection:
@@ -346,11 +329,11 @@ class _Segment:
         """Return whether `section` lies inside; an empty one counts as one byte."""
         size = section.sh_size or 1
         own = self.header
-        if section.sh_type != SHT_NOBITS:
+        if section.sh_type != elf.SHT_NOBITS:
             start, first, end = section.sh_offset, own.p_offset, own.p_offset + self.size
         else:  # no bytes in the file: compare addresses
-            is_tls = bool(section.sh_flags & SHF_TLS)
-            if not section.sh_flags & SHF_ALLOC or is_tls != (own.p_type == PT_TLS):
+            is_tls = bool(section.sh_flags & elf.SHF_TLS)
+            if not section.sh_flags & elf.SHF_ALLOC or is_tls != (own.p_type == elf.PT_TLS):
                 return False
             start, first, end = section.sh_addr, own.p_vaddr, own.p_vaddr + own.p_memsz
         return first <= start and start + size <= end
@@ -367,10 +350,12 @@ class _Layout:
             raise UnsupportedError(message, path=tables.path, offset=0, field="e_phnum")
         self.segments = [_Segment(row, index) for index, row in enumerate(tables.segments)]
         size, count = tables.elf_class.header.size, len(self.segments)
-        self.header_table = _Segment(SegmentHeader(PT_PHDR, 0, 0, 0, 0, size, size, 0), count)
+        self.header_table = _Segment(SegmentHeader(elf.PT_PHDR, 0, 0, 0, 0, size, size, 0), count)
         size = tables.elf_class.segment.size * count
         start = tables.header.e_phoff
-        row = SegmentHeader(PT_PHDR, 0, start, start, 0, size, size, tables.elf_class.address_size)
+        row = SegmentHeader(
+            elf.PT_PHDR, 0, start, start, 0, size, size, tables.elf_class.address_size
+        )
         self.segment_table = _Segment(row, count + 1)
         for child in (*self.segments, self.header_table, self.segment_table):
             child.parent = self._parent_of(child)
@@ -395,7 +380,7 @@ class _Layout:
             (section.header.sh_offset, section.file_size, section.old)
             for section in self.old_sections
             if section.file_size
-            and (section.segment is None or not section.header.sh_flags & SHF_ALLOC)
+            and (section.segment is None or not section.header.sh_flags & elf.SHF_ALLOC)
         )
         for (start, size, first), (next_start, _, second) in pairwise(rows):
             if start + size > next_start:
@@ -472,8 +457,8 @@ class _Layout:
             e_phentsize=elf_class.segment.size if self.segments else 0,
             e_shoff=section_table,
             e_ehsize=elf_class.header.size,
-            e_shnum=count if count < SHN_LORESERVE else 0,
-            e_shstrndx=names_index if names_index < SHN_LORESERVE else SHN_XINDEX,
+            e_shnum=count if count < elf.SHN_LORESERVE else 0,
+            e_shstrndx=names_index if names_index < elf.SHN_LORESERVE else elf.SHN_XINDEX,
         )
         return elf_class.header.pack(*header)
 
@@ -503,9 +488,9 @@ class _Layout:
 
 
 def _first_header(count: int, names_index: int) -> SectionHeader:
-    return NO_SECTION._replace(
-        sh_size=count if count >= SHN_LORESERVE else 0,
-        sh_link=names_index if names_index >= SHN_LORESERVE else 0,
+    return elf.NO_SECTION._replace(
+        sh_size=count if count >= elf.SHN_LORESERVE else 0,
+        sh_link=names_index if names_index >= elf.SHN_LORESERVE else 0,
     )
 
 
@@ -562,9 +547,9 @@ class _Symbols:
     def _section_of(self, number: int) -> int:
         """Return the section that defines a symbol; 0 for none (undefined, absolute, common)."""
         section = self._rows[number].st_shndx
-        if section == SHN_XINDEX and self._indexes:
+        if section == elf.SHN_XINDEX and self._indexes:
             section = self._indexes[number]
-        elif SHN_LORESERVE <= section < SHN_XINDEX:
+        elif elf.SHN_LORESERVE <= section < elf.SHN_XINDEX:
             return 0
         if section >= len(self._tables.sections):
             count = len(self._tables.sections)
@@ -605,12 +590,14 @@ class _Symbols:
             row = self._rows[old]
             row = row._replace(st_name=names[row.st_name])
             if section:
-                row = row._replace(st_shndx=section if section < SHN_LORESERVE else SHN_XINDEX)
+                row = row._replace(
+                    st_shndx=section if section < elf.SHN_LORESERVE else elf.SHN_XINDEX
+                )
             out += self._tables.elf_class.pack_symbol(row)
         return bytes(out)
 
     def pack_indexes(self) -> bytes:
         word = self._tables.elf_class.word
         return b"".join(
-            word.pack(section if section >= SHN_LORESERVE else 0) for section in self.sections
+            word.pack(section if section >= elf.SHN_LORESERVE else 0) for section in self.sections
         )

@@ -21,23 +21,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
-from offload_tool.formats.objects.elf.reader import (
-    ELF64_LITTLE,
-    ET_EXEC,
-    ET_REL,
-    PT_LOAD,
-    SHF_ALLOC,
-    SHN_LORESERVE,
-    SHT_CREL,
-    SHT_REL,
-    SHT_RELA,
-    ElfTables,
-)
+from offload_tool.formats.objects.elf import reader as elf
+from offload_tool.formats.objects.elf.reader import ElfTables
 
 _SHT_RELR = 19
 _PACKED = {
-    SHT_REL: "SHT_REL",
-    SHT_CREL: "SHT_CREL",
+    elf.SHT_REL: "SHT_REL",
+    elf.SHT_CREL: "SHT_CREL",
     0x60000001: "SHT_ANDROID_REL",
     0x60000002: "SHT_ANDROID_RELA",
     0x6FFFFF00: "SHT_ANDROID_RELR",
@@ -66,11 +56,11 @@ class LinkedPointers:
     def __init__(self, tables: ElfTables) -> None:
         self.tables = tables
         machine = tables.header.e_machine
-        if tables.elf_class != ELF64_LITTLE or machine not in _TYPES:
+        if tables.elf_class != elf.ELF64_LITTLE or machine not in _TYPES:
             message = "expected a 64-bit little-endian program or library of x86-64, AArch64, "
             message += f"PowerPC, RISC-V or LoongArch, found e_machine {machine}"
             raise UnsupportedError(message, path=tables.path, offset=18, field="e_machine")
-        if tables.header.e_type == ET_REL:
+        if tables.header.e_type == elf.ET_REL:
             message = "expected a linked program or library, found an object"
             raise UnsupportedError(message, path=tables.path, offset=16, field="e_type")
         self._relative, self._absolute = _TYPES[machine]
@@ -78,13 +68,13 @@ class LinkedPointers:
             name = _PACKED[tables.sections[number].sh_type]
             message = f"relocations of the type {name} are not supported; link "
             raise tables.unsupported(number, "sh_type", message + "it without packing them")
-        self._rela = self._loaded(SHT_RELA)
+        self._rela = self._loaded(elf.SHT_RELA)
         self._relocations: dict[int, _Relocation] = {}
         self._packed: set[int] = set()
 
     def _loaded(self, *types: int) -> list[int]:
         sections = self.tables.sections
-        return [n for n in self.tables.of_type(*types) if sections[n].sh_flags & SHF_ALLOC]
+        return [n for n in self.tables.of_type(*types) if sections[n].sh_flags & elf.SHF_ALLOC]
 
     def look_up(self, addresses: set[int]) -> None:
         """Find the relocations for pointers at these addresses; `target` needs them."""
@@ -98,7 +88,7 @@ class LinkedPointers:
         """Return the address in a pointer; raise FormatError or UnsupportedError (`look_up`)."""
         found = self._relocations.get(address)
         if found is None:
-            if self.tables.header.e_type != ET_EXEC and address not in self._packed:
+            if self.tables.header.e_type != elf.ET_EXEC and address not in self._packed:
                 message = (
                     f"expected a relocation for the pointer at address {address:#x}, found none"
                 )
@@ -139,7 +129,7 @@ class LinkedPointers:
         """Return the file offset of 8 bytes; raise FormatError if they are not in the file."""
         for row in self.tables.segments:
             inside = address - row.p_vaddr
-            if row.p_type == PT_LOAD and inside >= 0 and inside + _WORD.size <= row.p_filesz:
+            if row.p_type == elf.PT_LOAD and inside >= 0 and inside + _WORD.size <= row.p_filesz:
                 return row.p_offset + inside
         message = f"expected address {address:#x} in a loaded segment of the file"
         raise FormatError(message, path=self.tables.path)
@@ -157,7 +147,7 @@ class LinkedPointers:
         """Return the address of a relocation's symbol; raise UnsupportedError if undefined."""
         number = found.info >> 32
         symbols = self.tables.symbols(self.tables.linked(found.section))
-        if number >= len(symbols) or not 0 < symbols[number].st_shndx < SHN_LORESERVE:
+        if number >= len(symbols) or not 0 < symbols[number].st_shndx < elf.SHN_LORESERVE:
             message = f"the pointer at address {found.address:#x} is for a symbol of another file"
             raise UnsupportedError(message, path=self.tables.path, offset=found.offset)
         return symbols[number].st_value

@@ -47,27 +47,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
-from offload_tool.formats.objects.elf.reader import (
-    ET_EXEC,
-    ET_REL,
-    NO_SECTION,
-    PT_INTERP,
-    PT_LOAD,
-    PT_PHDR,
-    SHF_ALLOC,
-    SHN_LORESERVE,
-    SHT_CREL,
-    SHT_DYNSYM,
-    SHT_PROGBITS,
-    SHT_REL,
-    SHT_RELA,
-    SHT_SYMTAB,
-    STT_SECTION,
-    ElfTables,
-    SectionHeader,
-    SegmentHeader,
-    Symbol,
-)
+from offload_tool.formats.objects.elf import reader as elf
+from offload_tool.formats.objects.elf.reader import ElfTables, SectionHeader, SegmentHeader, Symbol
 from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, join
 from offload_tool.util.frozen import frozen
 
@@ -136,7 +117,7 @@ def plan_shrunk_elf(
     :raises FormatError, UnsupportedError: a replacement does not fit, or the change is not safe.
     """
     rooms = _rooms(tables, replacements)
-    shrinker = _Relocatable if tables.header.e_type == ET_REL else _Linked
+    shrinker = _Relocatable if tables.header.e_type == elf.ET_REL else _Linked
     editor: _Linked | _Relocatable = shrinker(tables, rooms, verb)
     editor.literals += patches
     editor.rename(renamed)
@@ -243,7 +224,7 @@ class _Rewriter:
         elf_class = self.tables.elf_class
         size = elf_class.symbol.size
         numbers = {room.section for room in self.rooms}
-        for index in self.tables.of_type(SHT_SYMTAB, SHT_DYNSYM):
+        for index in self.tables.of_type(elf.SHT_SYMTAB, elf.SHT_DYNSYM):
             table_at = self.tables.sections[index].sh_offset
             content = self.tables.content(index)
             for start in range(0, len(content) // size, _SYMBOLS):
@@ -265,7 +246,7 @@ class _Rewriter:
             for row, old in zip(self.sections, tables.sections, strict=False)
         ]
         sections += self.sections[len(tables.sections) :]
-        if len(sections) >= SHN_LORESERVE:
+        if len(sections) >= elf.SHN_LORESERVE:
             raise self.error(f"it would have {len(sections)} sections")
         end = self.content_end()
         position = self.moved(end)
@@ -330,14 +311,14 @@ class _Mapped(_Rewriter):
 
     def __init__(self, tables: ElfTables, rooms: Sequence[_Room], verb: str) -> None:
         super().__init__(tables, rooms, verb)
-        self.loads = [row for row in tables.segments if row.p_type == PT_LOAD]
+        self.loads = [row for row in tables.segments if row.p_type == elf.PT_LOAD]
         if not self.loads:
             raise self.error("it has no loadable segments")
         small = tables.header.e_machine in _SMALL_PAGES
         self.page = _PAGE if small else max(_PAGE, *(row.p_align for row in self.loads))
         """Largest possible page size at run time, in bytes."""
-        self.is_program = tables.header.e_type == ET_EXEC or any(
-            row.p_type == PT_INTERP for row in tables.segments
+        self.is_program = tables.header.e_type == elf.ET_EXEC or any(
+            row.p_type == elf.PT_INTERP for row in tables.segments
         )
 
     def distance(self) -> int:
@@ -345,7 +326,7 @@ class _Mapped(_Rewriter):
         return first.p_vaddr - first.p_offset
 
     def segment(self, offset: int, address: int, size: int) -> SegmentHeader:
-        return SegmentHeader(PT_LOAD, _PF_R, offset, address, address, size, size, self.page)
+        return SegmentHeader(elf.PT_LOAD, _PF_R, offset, address, address, size, size, self.page)
 
     def pack_table(
         self,
@@ -355,17 +336,26 @@ class _Mapped(_Rewriter):
         new: Sequence[SegmentHeader] = (),
     ) -> bytes:
         """Return the program header table for an offset; `new` segments follow the loaded ones."""
-        last = max(at for at, row in enumerate(rows) if row.p_type == PT_LOAD)
+        last = max(at for at, row in enumerate(rows) if row.p_type == elf.PT_LOAD)
         rows = [*rows[: last + 1], *new, *rows[last + 1 :]]
         size = self.tables.elf_class.segment.size * len(rows)
         packed = bytearray()
         for row in rows:
             new_row = row
-            if row.p_type == PT_PHDR:
+            if row.p_type == elf.PT_PHDR:
                 virtual = row.p_vaddr if address is None else address
                 physical = virtual + row.p_paddr - row.p_vaddr
                 new_row = SegmentHeader(
-                    *(PT_PHDR, row.p_flags, table_at, virtual, physical, size, size, row.p_align)
+                    *(
+                        elf.PT_PHDR,
+                        row.p_flags,
+                        table_at,
+                        virtual,
+                        physical,
+                        size,
+                        size,
+                        row.p_align,
+                    )
                 )
             packed += self.tables.elf_class.pack_segment(new_row)
         self.program_headers = table_at, len(rows)
@@ -407,7 +397,7 @@ class _Linked(_Mapped):
             same = section.sh_addr - segment.p_vaddr == section.sh_offset - start
             if not (start <= room.start and room.end <= end and same):
                 raise self.error(f"program header {index} holds a part of {label}")
-            loaded += segment.p_type == PT_LOAD
+            loaded += segment.p_type == elf.PT_LOAD
         if loaded != 1:
             raise self.error(f"{loaded} loaded segments hold {label}, expected 1")
 
@@ -455,7 +445,7 @@ class _Linked(_Mapped):
         rows = self._new_segments()
         table_at = self.moved(self.content_end())
         table_at += -table_at % self.page
-        top = max(row.p_vaddr + row.p_memsz for row in rows if row.p_type == PT_LOAD)
+        top = max(row.p_vaddr + row.p_memsz for row in rows if row.p_type == elf.PT_LOAD)
         address = top + -top % self.page
         size = self.tables.elf_class.segment.size * (len(rows) + 1)
         own = [self.segment(table_at, address, size)]
@@ -469,7 +459,7 @@ class _Linked(_Mapped):
         """Return a segment's new segments: several if it contains cuts (see `_check_loaded`)."""
         start, end = segment.p_offset, segment.p_offset + segment.p_filesz
         inside = [c for c in self.cuts if c.start < end and c.end > start]
-        if segment.p_type != PT_LOAD and inside and segment.p_type != PT_PHDR:
+        if segment.p_type != elf.PT_LOAD and inside and segment.p_type != elf.PT_PHDR:
             raise self.error("a segment that is not loaded by itself holds the bundles")
         rows = []
         begins, stops = [start, *(c.end for c in inside)], [*(c.start for c in inside), end]
@@ -496,7 +486,7 @@ class _Linked(_Mapped):
         """Reduce the alignment of a moved segment to pages."""
         if row.p_align <= 1 or (row.p_vaddr - row.p_offset) % row.p_align == 0:
             return row
-        if row.p_type != PT_LOAD or row.p_align <= self.page:
+        if row.p_type != elf.PT_LOAD or row.p_align <= self.page:
             raise self.error(f"a segment's offset and address differ modulo {row.p_align}")
         if (row.p_vaddr - row.p_offset) % self.page or self._needed_alignment(row) > self.page:
             raise self.error(f"a segment needs an alignment of {row.p_align} bytes")
@@ -504,7 +494,7 @@ class _Linked(_Mapped):
 
     def _needed_alignment(self, row: SegmentHeader) -> int:
         end = row.p_vaddr + row.p_memsz
-        inside = (s for s in self.tables.sections if s.sh_addr and s.sh_flags & SHF_ALLOC)
+        inside = (s for s in self.tables.sections if s.sh_addr and s.sh_flags & elf.SHF_ALLOC)
         return max((s.sh_addralign for s in inside if row.p_vaddr <= s.sh_addr < end), default=1)
 
     def _split_sections(self) -> None:
@@ -610,9 +600,20 @@ class _Grown(_Mapped):
         names = bytes(tables.content(tables.names_index))
         self.names = names + name + b"\0"
         for number in dropped:
-            self.sections[number] = NO_SECTION
+            self.sections[number] = elf.NO_SECTION
         self.sections[replaced] = SectionHeader(
-            *(len(names), SHT_PROGBITS, SHF_ALLOC, address, offset, size, 0, 0, self.page, 0)
+            *(
+                len(names),
+                elf.SHT_PROGBITS,
+                elf.SHF_ALLOC,
+                address,
+                offset,
+                size,
+                0,
+                0,
+                self.page,
+                0,
+            )
         )
         return self.finish()
 
@@ -653,7 +654,7 @@ class _Relocatable(_Rewriter):
         sections = {}
         for offset, symbol, identity in self.symbols():
             self._move_symbol(offset, symbol)
-            if symbol.type == STT_SECTION:
+            if symbol.type == elf.STT_SECTION:
                 sections[identity] = symbol.st_shndx
         self._move_relocations(sections)
         return self.finish()
@@ -710,13 +711,13 @@ class _Relocatable(_Rewriter):
         )
         moved = any(self._new_offset(number, start) != start for number, start in starts)
         numbers = {room.section for room in self.rooms}
-        for index in self.tables.of_type(SHT_RELA, SHT_REL, SHT_CREL):
+        for index in self.tables.of_type(elf.SHT_RELA, elf.SHT_REL, elf.SHT_CREL):
             row = sections[index]
             if row.sh_info in numbers:
                 raise self.error(f"{self.tables.label(index)} changes the bundles when linking")
             if not moved:
                 continue  # only bundles at offset 0, which stay there
-            if row.sh_type == SHT_RELA:
+            if row.sh_type == elf.SHT_RELA:
                 self._move_addends(index, row, named)
             elif named:
                 raise self.error(f"{self.tables.label(index)} keeps its addends elsewhere")
