@@ -27,12 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from offload_tool.containers.entries import (
-    CudaContent,
-    PayloadCache,
-    StoredEntry,
-    read_bundles,
-)
+from offload_tool.containers.entries import CudaContent, PayloadCache, StoredEntry, read_bundles
 from offload_tool.containers.file_format import FileFormat, recognise
 from offload_tool.containers.walk import (
     FORGET_AFTER,
@@ -42,11 +37,7 @@ from offload_tool.containers.walk import (
     Region,
     Walk,
 )
-from offload_tool.errors import (
-    NoContainerError,
-    OffloadError,
-    UnsupportedError,
-)
+from offload_tool.errors import NoContainerError, OffloadError, UnsupportedError
 from offload_tool.formats.bundle.object_file import is_object_file
 from offload_tool.formats.cuda.fatbin import (
     CudaFatbin,
@@ -62,11 +53,7 @@ from offload_tool.formats.cuda.object_section import (
 from offload_tool.formats.cuda.object_section import SECTIONS as CUDA_SECTIONS
 from offload_tool.formats.hip_fatbin import SECTION as HIP_SECTION
 from offload_tool.formats.hip_fatbin import WRAPPER_SECTION, WRAPPER_SIZE
-from offload_tool.formats.magic import (
-    OFFLOAD_BINARY,
-    begins,
-    next_content,
-)
+from offload_tool.formats.magic import OFFLOAD_BINARY, begins, next_content
 from offload_tool.formats.objects.coff import CoffSection
 from offload_tool.formats.objects.device_elf import read_code_object
 from offload_tool.formats.objects.elf import reader as elf

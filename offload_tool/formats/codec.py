@@ -132,11 +132,7 @@ def split(parts: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
 
 
 def compress(
-    chunks: Iterable[memoryview],
-    size: int,
-    *,
-    method: Method = "zstd",
-    level: int | None = None,
+    chunks: Iterable[memoryview], size: int, *, method: Method = "zstd", level: int | None = None
 ) -> Iterator[bytes]:
     """Compress `chunks`, `size` bytes in total, into one frame or stream.
 

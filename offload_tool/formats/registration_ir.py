@@ -195,11 +195,7 @@ class _ModuleText:
     """Writes one module's text, in LLVM's order of globals and functions."""
 
     def __init__(
-        self,
-        registration: Registration,
-        images: Sequence[_ImageText],
-        *,
-        init_arrays: bool = False,
+        self, registration: Registration, images: Sequence[_ImageText], *, init_arrays: bool = False
     ) -> None:
         self.registration = registration
         self.is_15 = registration.generation == 15

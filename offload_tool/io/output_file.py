@@ -35,12 +35,7 @@ class OutputFile:
     """A file that `replace_file` makes; `position` is in bytes from the beginning."""
 
     def __init__(
-        self,
-        path: StrPath,
-        descriptor: int,
-        *,
-        seekable: bool,
-        budget: Budget | None = None,
+        self, path: StrPath, descriptor: int, *, seekable: bool, budget: Budget | None = None
     ) -> None:
         self.path = path
         self._budget = budget

@@ -8,12 +8,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import UsageError
-from offload_tool.formats.hip_fatbin import (
-    cuid_hash,
-    cuid_symbol,
-    fatbin_symbol,
-    plan_embedding,
-)
+from offload_tool.formats.hip_fatbin import cuid_hash, cuid_symbol, fatbin_symbol, plan_embedding
 from offload_tool.formats.objects.elf.reader import ET_REL, read_elf_tables
 from tests.conftest import Tool, run_tool, try_tool
 

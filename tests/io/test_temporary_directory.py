@@ -12,11 +12,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.io import temporary_directory
-from offload_tool.io.temporary_directory import (
-    FolderOnDemand,
-    system_temp_folder,
-    temporary_folder,
-)
+from offload_tool.io.temporary_directory import FolderOnDemand, system_temp_folder, temporary_folder
 
 HOLDER = """
 import sys

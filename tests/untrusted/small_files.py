@@ -200,9 +200,7 @@ CASES = {
         _REREAD,
     ),
     "response files": Case(
-        "bundler @a",
-        lambda: {"a": b"@b " * 1000, "b": b"@c " * 1000, "c": b"aa " * 1000},
-        _REREAD,
+        "bundler @a", lambda: {"a": b"@b " * 1000, "b": b"@c " * 1000, "c": b"aa " * 1000}, _REREAD
     ),
     "response file of short arguments": Case("bundler @a", lambda: {"a": b"aa " * 300_000}),
 }

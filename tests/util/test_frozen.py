@@ -37,9 +37,7 @@ class _Judge:
 
     Place = dataclass(frozen=True, slots=True)(
         type(
-            "Place",
-            (),
-            {"__annotations__": dict(Place.__annotations__), "size": 0, "note": "none"},
+            "Place", (), {"__annotations__": dict(Place.__annotations__), "size": 0, "note": "none"}
         )
     )
 

@@ -34,10 +34,7 @@ _INTERMEDIATE = {
     "spirv": "SPIR-V",
     "tile ir": "tile IR",
 }
-_MAGICS = {
-    **dict.fromkeys(BITCODES, "LLVM bitcode"),
-    **dict.fromkeys(SPIRVS, "SPIR-V"),
-}
+_MAGICS = {**dict.fromkeys(BITCODES, "LLVM bitcode"), **dict.fromkeys(SPIRVS, "SPIR-V")}
 
 
 def why_no_kernels(image: memoryview, image_kind: str | None = None) -> str | None:

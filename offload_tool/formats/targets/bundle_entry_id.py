@@ -214,10 +214,7 @@ def _names_gpu(name: str) -> bool:
 
 
 def _typed_target_id(
-    text: str,
-    whole: str,
-    report: Callable[[str], None],
-    known: Callable[[TargetID], bool] | None,
+    text: str, whole: str, report: Callable[[str], None], known: Callable[[TargetID], bool] | None
 ) -> str:
     if not text:
         return ""

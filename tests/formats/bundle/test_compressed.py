@@ -119,9 +119,7 @@ def test_output_into_a_pipe(tmp_path: Path) -> None:
     pack(tmp_path / "file", parts)
     os.mkfifo(tmp_path / "pipe")
     received: list[bytes] = []
-    reader = threading.Thread(
-        target=lambda: received.append((tmp_path / "pipe").read_bytes()),
-    )
+    reader = threading.Thread(target=lambda: received.append((tmp_path / "pipe").read_bytes()))
     reader.start()
     pack(tmp_path / "pipe", parts)
     reader.join()

@@ -79,12 +79,7 @@ def bundler(llvm: Tool) -> Path:
 @pytest.mark.parametrize("target", ["x86_64-linux-gnu", "s390x-linux-gnu"])
 @pytest.mark.parametrize(("suffix", "source"), [("c", C_SOURCE), ("cpp", CPP_SOURCE)])
 def test_llvm_files(
-    target: str,
-    suffix: str,
-    source: str,
-    llvm: Tool,
-    bundler: Path,
-    tmp_path: Path,
+    target: str, suffix: str, source: str, llvm: Tool, bundler: Path, tmp_path: Path
 ) -> None:
     """The bundled object and the extracted host are clang-offload-bundler's, byte for byte."""
     (tmp_path / f"a.{suffix}").write_text(source)

@@ -165,10 +165,7 @@ CONTENTS = {
 @pytest.mark.parametrize("kind", COMMENT_MARKS)
 @pytest.mark.parametrize("items", CONTENTS.values(), ids=CONTENTS.keys())
 def test_same_bytes_as_llvm(
-    kind: str,
-    items: tuple[bytes, bytes],
-    bundler: Callable[..., bytes | None],
-    tmp_path: Path,
+    kind: str, items: tuple[bytes, bytes], bundler: Callable[..., bytes | None], tmp_path: Path
 ) -> None:
     names = (HOST, GFX906)
     for name, content in zip(names, items, strict=True):

@@ -55,17 +55,11 @@ def table(data: bytes, scheme: str = NONE, **changes: Any) -> dict[str, Any]:
         "group_name": "demo",
         "gfx_arch_family": "gfx942",
         "gfx_arches": ["gfx942"],
-        "toc": {
-            "lib/a.so#0": {"gfx942": entry()},
-            "lib/a.so#1": {"gfx942": entry(1, len(B))},
-        },
+        "toc": {"lib/a.so#0": {"gfx942": entry()}, "lib/a.so#1": {"gfx942": entry(1, len(B))}},
         "compression_scheme": scheme,
     }
     if scheme == NONE:
-        made["blobs"] = [
-            {"offset": 64, "size": len(A)},
-            {"offset": 64 + len(A), "size": len(B)},
-        ]
+        made["blobs"] = [{"offset": 64, "size": len(A)}, {"offset": 64 + len(A), "size": len(B)}]
     else:
         made |= {"zstd_offset": 64, "zstd_size": len(data)}
     made |= changes

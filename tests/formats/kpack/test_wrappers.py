@@ -24,10 +24,7 @@ def found(data: bytes) -> list[MarkedWrapper]:
 @pytest.mark.parametrize("relocated", [False, True])
 def test_linked_file(relocated: bool) -> None:
     data = marked_program((ONE, 0), (TWO, 3), relocated=relocated)
-    assert found(data) == [
-        MarkedWrapper(0, "lib/a.so#0", ONE),
-        MarkedWrapper(1, "lib/b.so#3", TWO),
-    ]
+    assert found(data) == [MarkedWrapper(0, "lib/a.so#0", ONE), MarkedWrapper(1, "lib/b.so#3", TWO)]
     tables = read_elf_tables(memoryview(data))
     assert is_marked(tables, 1)
 

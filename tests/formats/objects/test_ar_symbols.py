@@ -131,10 +131,7 @@ def symbols(path: Path) -> bytes | None:
 @pytest.mark.llvm
 @pytest.mark.parametrize(("source", "flags"), CASES.values(), ids=CASES.keys())
 def test_symbols_as_llvm_finds_them(
-    source: str,
-    flags: list[str],
-    compile_source: Compile,
-    index: Index,
+    source: str, flags: list[str], compile_source: Compile, index: Index
 ) -> None:
     path = compile_source(source, flags)
     assert symbols(path) == index(path)

@@ -154,11 +154,7 @@ def test_parse_refuses_what_llvm_refuses(typed, message):
         (HIP + "-gfx90a:xnack+", ("hip", "amdgcn-amd-amdhsa-", "gfx90a:xnack+")),
         (
             HIP + "unknown-gfx906:xnack+:sramecc-",
-            (
-                "hip",
-                "amdgcn-amd-amdhsa-unknown",
-            )
-            + ("gfx906:sramecc-:xnack+",),
+            ("hip", "amdgcn-amd-amdhsa-unknown") + ("gfx906:sramecc-:xnack+",),
         ),
         ("cuda-nvptx64-nvidia-cuda-sm_70", ("cuda", "nvptx64-nvidia-cuda-", "sm_70")),
         (HIP + "-gfx906:odd", ("hip", "amdgcn-amd-amdhsa-", "gfx906:odd")),
