@@ -172,17 +172,6 @@ def bundle_entries(bundle: Bundle, source: InputFile) -> list[StoredEntry]:
     ]
 
 
-def decompressed(
-    data: memoryview, position: int, *, path: StrPath
-) -> tuple[InputFile, CompressionReport]:
-    """Decompress the bundle at `position`; raise FormatError or UnsupportedError."""
-    from offload_tool.formats.bundle.compressed import decompress, read_compressed_header
-
-    header = read_compressed_header(data, position, path=path)
-    content, report = decompress(data, header, path=path)
-    return InputFile.from_data(path, content), report
-
-
 # -- all bundles of a file ------------------------------------------------------------------------
 
 FILE_TYPES = (*COMMENT_MARKS, "bc", "gch", "ast", "o")
@@ -286,7 +275,11 @@ def read_bundles(
     while position is not None:
         content, report = source, None
         if _is_compressed(data, position):
-            content, report = decompressed(data, position, path=path)
+            from offload_tool.formats.bundle.compressed import decompress, read_compressed_header
+
+            header = read_compressed_header(data, position, path=path)
+            unpacked, report = decompress(data, header, path=path)
+            content = InputFile.from_data(path, unpacked)
             entries, _ = _read_plain(content, content.data, 0, file_type, wanted, path)
             entries = [replaced(entry, is_decompressed=True) for entry in entries]
             stop = report.end
@@ -330,21 +323,16 @@ def open_bundle(
 
 def _open_stream(source: InputFile) -> OpenedBundle | None:
     """Open a single compressed bundle of the binary layout; None if it is anything else."""
-    from offload_tool.formats.bundle.compressed import (
-        BundleStream,
-        decompress,
-        read_compressed_header,
-    )
+    from offload_tool.formats.bundle import compressed
 
     data, path = source.data, source.path
-    header = read_compressed_header(data, path=path)
-    stream = BundleStream(data, header, path=path)
+    header = compressed.read_compressed_header(data, path=path)
+    stream = compressed.BundleStream(data, header, path=path)
     is_all = stream.end is not None and next_content(data, stream.end) is None
     if not is_all or not begins(stream.begin, BUNDLE):
         return None
-    content = InputFile.lazy(
-        path, header.uncompressed_size, lambda: decompress(data, header, path=path)[0]
-    )
+    size = header.uncompressed_size
+    content = InputFile.lazy(path, size, lambda: compressed.decompress(data, header, path=path)[0])
     try:
         bundle = read_partial_bundle(stream.begin, len(content), path=path)
     except FormatError:
@@ -384,10 +372,8 @@ def _read_plain(
             found = object_file.read_object_bundle(data, path=path)
             if wanted is not None:
                 object_file.check_not_merged(found, path=path)
-            return [
-                StoredEntry(row.id, source, row.offset, row.size, row.is_host_marker)
-                for row in found
-            ], len(source)
+            rows = ((row.id, source, row.offset, row.size, row.is_host_marker) for row in found)
+            return [StoredEntry(*row) for row in rows], len(source)
     return [], position
 
 

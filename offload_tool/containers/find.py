@@ -81,7 +81,6 @@ _FULL_NAMES = {
 _SHT_PROGBITS, _SHF_EXECINSTR = 1, 4
 _CUDA_TRIPLE = "nvptx64-nvidia-cuda-unknown"
 _WRAPPERS = WRAPPER_SECTION.encode()
-_BUNDLES = (FileFormat.BUNDLE, FileFormat.COMPRESSED_BUNDLE, FileFormat.TEXT_BUNDLE)
 _EMPTY: dict[FileFormat | None, str] = {
     FileFormat.ARCHIVE: "an archive",
     FileFormat.BITCODE: "bitcode",
@@ -302,18 +301,8 @@ def _no_images(data: memoryview, path: StrPath) -> NoContainerError:
 def containers_of(region: Region) -> Iterator[FoundContainer]:
     """Yield the containers of a region; raise ContentError if they are broken or unsupported."""
     location = region.location
-    if region.file_format in _BUNDLES:
-        yield from _bundles(region)
-    elif region.file_format is FileFormat.CODE_OBJECT:
-        yield _code_object(region)
-    elif region.file_format is FileFormat.KPACK:
-        yield from _kpack_images(region)
-    elif region.file_format is FileFormat.KPACK_MARKER:
-        yield from _marked_images(region)
-    elif region.file_format is FileFormat.OFFLOAD_BINARY:
-        yield from _offload_binaries(region)
-    elif region.file_format is FileFormat.CUDA_FATBIN:
-        yield from _cuda_fatbins(region)
+    if reader := _READERS.get(region.file_format):
+        yield from reader(region)
     else:
         for bundle in read_bundles(location.source, "o", path=location.label):
             if bundle.entries:
@@ -397,8 +386,8 @@ def _marked_images(region: Region) -> Iterator[FoundContainer]:
         yield FoundContainer(location, FileFormat.KPACK_MARKER, *rest, faults=faults)
 
 
-def _code_object(region: Region) -> FoundContainer:
-    """Return a code object, which is a file or in a region, as a container of one image."""
+def _code_object(region: Region) -> Iterator[FoundContainer]:
+    """Yield a code object, which is a file or in a region, as a container of one image."""
     location, data = region.location, region.location.source.data[region.start : region.end]
     if region.is_stray:
         tables = read_elf_tables(data, path=location.label)
@@ -407,7 +396,7 @@ def _code_object(region: Region) -> FoundContainer:
     parts = BundleEntryID(facts.kind, facts.triple, facts.target_id)
     entry = StoredEntry(str(parts), location.source, region.start, len(data))
     images = (_image(parts, entry, facts.image_kind),)
-    return FoundContainer(location, FileFormat.CODE_OBJECT, region.start, len(data), images)
+    yield FoundContainer(location, FileFormat.CODE_OBJECT, region.start, len(data), images)
 
 
 def _elf_end(tables: ElfTables) -> int:
@@ -486,3 +475,15 @@ def _cuda_images(location: Location, fatbin: CudaFatbin) -> Iterator[FoundImage]
             )
             unpacked = image.size if image.is_compressed else None
             yield _image(parts, content, image.image_kind, unpacked)
+
+
+_READERS = {
+    **dict.fromkeys(
+        (FileFormat.BUNDLE, FileFormat.COMPRESSED_BUNDLE, FileFormat.TEXT_BUNDLE), _bundles
+    ),
+    FileFormat.CODE_OBJECT: _code_object,
+    FileFormat.KPACK: _kpack_images,
+    FileFormat.KPACK_MARKER: _marked_images,
+    FileFormat.OFFLOAD_BINARY: _offload_binaries,
+    FileFormat.CUDA_FATBIN: _cuda_fatbins,
+}

@@ -77,13 +77,10 @@ def wrapper_code_objects(
 
     :raises FormatError: a wrapper or marker is broken, or names an archive in another folder.
     """
+    if location.neighbours is None and not location.files:
+        return
     with ExitStack() as stack:
-        neighbours = location.neighbours or (
-            _Folder(location.files[-1], stack) if location.files else None
-        )
-        if neighbours is None:
-            return
-        archives = _Archives(neighbours)
+        archives = _Archives(location.neighbours or _Folder(location.files[-1], stack))
         seen = set()
         for wrapper in marked_wrappers(tables):
             code = wrapper.key, wrapper.marker

@@ -126,9 +126,8 @@ class _PackagerPolicy(Policy):
         from offload_tool.formats.objects.elf.reader import SHT_LLVM_OFFLOADING
 
         is_wanted = tables.sections[number].sh_type == SHT_LLVM_OFFLOADING
-        return (
-            FileFormat.OFFLOAD_BINARY if is_wanted and tables.header.e_type in _ELF_TYPES else None
-        )
+        is_wanted = is_wanted and tables.header.e_type in _ELF_TYPES
+        return FileFormat.OFFLOAD_BINARY if is_wanted else None
 
     def coff_section(self, data: memoryview, section: CoffSection) -> FileFormat | None:  # noqa: ARG002
         is_wanted = section.name.startswith(OFFLOADING_SECTION.encode())

@@ -113,7 +113,6 @@ def kinds_and_files(path: StrPath) -> tuple[frozenset[str], list[str]]:
 
 
 def _skip_content(error: OffloadError) -> None:
-    """Continue after a broken member; raise other errors."""
     if not isinstance(error, ContentError):
         raise error
 

@@ -419,33 +419,26 @@ class Walk(Generic[_T]):
             yield from self.read(Region(location, FileFormat.CODE_OBJECT, 0, len(location.source)))
             return
         tables = read_elf_tables(location.source.data, path=location.label)
-        rows = zip(tables.names, tables.sections, strict=True)
-        yield from self._in_sections(
-            location,
-            (
-                (name, row.sh_offset, row.sh_size, self.policy.elf_section(tables, number))
-                for number, (name, row) in enumerate(rows)
-                if row.has_content
-            ),
+        rows = enumerate(zip(tables.names, tables.sections, strict=True))
+        sections = (
+            (name, row.sh_offset, row.sh_size, self.policy.elf_section(tables, number))
+            for number, (name, row) in rows
+            if row.has_content
         )
+        yield from self._in_sections(location, sections)
 
     def _in_coff(self, location: Location, *, named: bool) -> Iterator[_T]:
         from offload_tool.formats.objects.coff import read_coff_sections
 
         data = location.source.data
         try:
-            sections = read_coff_sections(data, path=location.label)
+            rows = read_coff_sections(data, path=location.label)
         except ContentError:
             if named or self.policy.trusts_coff_magic or begins(data, DOS):
                 raise
             return  # a COFF magic has two bytes, with which other files can begin
-        yield from self._in_sections(
-            location,
-            (
-                (row.name, row.offset, row.size, self.policy.coff_section(data, row))
-                for row in sections
-            ),
-        )
+        sections = ((*row, self.policy.coff_section(data, row)) for row in rows)
+        yield from self._in_sections(location, sections)
 
     def _in_sections(
         self, location: Location, sections: Iterable[tuple[bytes, int, int, FileFormat | None]]

@@ -188,7 +188,20 @@ def _worker_count(level: int, size: int, job_size: int) -> int:
     return max(1, min(cores, -(-size // job_size), _WORKER_MEMORY // memory))
 
 
-class ZstdStream:
+class _Stream:
+    """Compressed data from `start` on, up to `end` if that is known."""
+
+    def __init__(self, data: memoryview, start: int, end: int | None, path: StrPath | None) -> None:
+        self._start = start
+        self._path = path
+        self._data = data if end is None else data[:end]
+        self.end = len(self._data)
+
+    def _error(self, offset: int, message: str) -> FormatError:
+        return FormatError(message, path=self._path, offset=offset, field="payload")
+
+
+class ZstdStream(_Stream):
     """zstd frames in `data` from `start`: up to `end`, or a single frame without it.
 
     Skippable frames may surround them; LLVM skips them too. Iteration decompresses in chunks. Each
@@ -201,9 +214,7 @@ class ZstdStream:
     """
 
     def __init__(self, data: memoryview, start: int, end: int | None, path: StrPath | None) -> None:
-        self._start = start
-        self._path = path
-        self._data = data if end is None else data[:end]
+        super().__init__(data, start, end, path)
         self.max_size = 0
         self.exact_size: int | None = 0
         self.end = self._skip_frame(self._skip_skippable(start))
@@ -288,11 +299,8 @@ class ZstdStream:
         message = "expected more of the zstd frame, found the end; the file may be cut short"
         return self._error(len(self._data), message)
 
-    def _error(self, offset: int, message: str) -> FormatError:
-        return FormatError(message, path=self._path, offset=offset, field="payload")
 
-
-class ZlibStream:
+class ZlibStream(_Stream):
     """A zlib stream in `data` from `start`, at most up to `end`.
 
     Iteration decompresses in chunks; after it, `end` is the end of the stream. `max_size` is the
@@ -302,11 +310,8 @@ class ZlibStream:
     exact_size = None  # a zlib stream does not record its content size
 
     def __init__(self, data: memoryview, start: int, end: int | None, path: StrPath | None) -> None:
-        self._start = start
-        self._path = path
-        self._data = data if end is None else data[:end]
-        self.max_size = (len(self._data) - start) * _ZLIB_MAX_RATIO
-        self.end = len(self._data)
+        super().__init__(data, start, end, path)
+        self.max_size = (self.end - start) * _ZLIB_MAX_RATIO
 
     def __iter__(self) -> Iterator[bytes]:
         """Decompress; raise FormatError if the payload is damaged or truncated."""
@@ -332,6 +337,3 @@ class ZlibStream:
             rest = engine.unconsumed_tail
             if chunk:
                 yield chunk
-
-    def _error(self, offset: int, message: str) -> FormatError:
-        return FormatError(message, path=self._path, offset=offset, field="payload")

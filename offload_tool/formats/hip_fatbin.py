@@ -44,7 +44,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from offload_tool.errors import FormatError, UsageError
-from offload_tool.formats.magic import ELF
+from offload_tool.formats.magic import ELF, aligned
 from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.objects.elf.reader import ElfTables
 from offload_tool.io.write_plan import FilePlan, Literal, content
@@ -101,9 +101,8 @@ class HipWrapper(NamedTuple):
 
 def wrappers_of(tables: ElfTables) -> Iterator[HipWrapper]:
     """Yield the wrappers of an ELF file; raise FormatError if a section has other data."""
-    for section, (name, row) in enumerate(zip(tables.names, tables.sections, strict=True)):
-        if name != WRAPPER_SECTION.encode() or not row.has_content:
-            continue
+    for section in tables.named(WRAPPER_SECTION):
+        row = tables.sections[section]
         if row.sh_size % WRAPPER_SIZE:
             message = f"expected wrappers of {WRAPPER_SIZE} bytes, found {row.sh_size} bytes"
             raise FormatError(
@@ -180,7 +179,7 @@ def plan_embedding(
         known = ", ".join(sorted(_HOSTS))
         raise UsageError(f"cannot embed for host '{host_triple}': expected one of {known}")
     machine, flags = _HOSTS[arch]
-    start = _align(_ELF.header.size, into.alignment)
+    start = aligned(_ELF.header.size, into.alignment)
 
     flags_of_section = elf.SHF_ALLOC | (_SHF_GNU_RETAIN if into.is_retained else 0)
     abi = _ELFOSABI_GNU if into.is_retained else 0  # otherwise GNU's linker does not know the flag
@@ -197,10 +196,10 @@ def plan_embedding(
         row = (offset, binding << 4 | elf.STT_OBJECT, _STV_HIDDEN, section, 0, length)
         symbols += _ELF.symbol.pack(*row)
 
-    symbols_at = _align(start + size, 8)
+    symbols_at = aligned(start + size, 8)
     names = offsets[len(defined) :]
     strings_at = symbols_at + len(symbols)
-    headers_at = _align(strings_at + len(strings), 8)
+    headers_at = aligned(strings_at + len(strings), 8)
 
     rows = [
         (0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
@@ -234,7 +233,3 @@ def plan_embedding(
         Literal(headers_at, table),
     )
     return FilePlan(pieces, headers_at + len(table))
-
-
-def _align(position: int, alignment: int) -> int:
-    return position + -position % alignment

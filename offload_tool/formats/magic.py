@@ -30,6 +30,11 @@ def begins(data: memoryview, magic: bytes, offset: int = 0) -> bool:
     return data[offset : offset + len(magic)] == magic
 
 
+def aligned(position: int, alignment: int) -> int:
+    """Return the first multiple of `alignment`, which may be 0, from `position` on."""
+    return position + -position % max(alignment, 1)
+
+
 _NOT_ZERO = re.compile(rb"[^\0]")
 
 

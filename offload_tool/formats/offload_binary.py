@@ -55,7 +55,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.llvm_tables import build_string_table, in_table_order
-from offload_tool.formats.magic import BITCODES, begins, next_content
+from offload_tool.formats.magic import BITCODES, aligned, begins, next_content
 from offload_tool.formats.magic import OFFLOAD_BINARY as MAGIC
 from offload_tool.util.frozen import frozen
 
@@ -273,7 +273,7 @@ def iter_offload_binaries(
         yield binary
         position += binary.size
         if binary.packed is not None:  # its size is exact, but the next binary is aligned
-            position = start + _align(position - start)
+            position = start + aligned(position - start, _ALIGNMENT)
 
 
 def inflated(data: memoryview, binary: OffloadBinary, *, path: StrPath | None = None) -> memoryview:
@@ -487,8 +487,8 @@ def plan_offload_binary(
     pairs = b"".join(
         _PAIR.pack(table_at + offsets[key], table_at + offsets[value]) for key, value in row.items()
     )
-    image_at = _align(table_at + len(table))
-    total = _align(image_at + size)
+    image_at = aligned(table_at + len(table), _ALIGNMENT)
+    total = aligned(image_at + size, _ALIGNMENT)
     entry = _entry(image_kind, offload_kind, flags, pairs_at, len(row), image_at, size)
     head = _HEADER.pack(MAGIC, _ONE_ENTRY, total, _HEADER.size, _ENTRY.size) + entry + pairs + table
     return OffloadBinaryLayout(head.ljust(image_at, b"\0"), total)
@@ -510,7 +510,7 @@ def plan_shared_offload_binary(
     header_size = _HEADER.size + (_SIZE.size if version == _COMPRESSIBLE else 0)
     pairs_at = header_size + len(images) * _ENTRY.size
     table_at = pairs_at + sum(map(len, rows)) * _SIZED_PAIR.size
-    image_at = _align(table_at + len(table))
+    image_at = aligned(table_at + len(table), _ALIGNMENT)
     entries = pairs = b""
     position = image_at
     for image, row in zip(images, rows, strict=True):
@@ -520,7 +520,7 @@ def plan_shared_offload_binary(
             key_at, value_at = table_at + offsets[key], table_at + offsets[value]
             pairs += _SIZED_PAIR.pack(key_at, value_at, len(value))
         position += image.size
-    total = _align(position)
+    total = aligned(position, _ALIGNMENT)
     head = _HEADER.pack(MAGIC, version, total, header_size, len(images))
     head = head.ljust(header_size, b"\0") + entries + pairs + table
     return OffloadBinaryLayout(head.ljust(image_at, b"\0"), total)
@@ -555,8 +555,8 @@ def write_compressed_offload_binary(
     _SIZE.pack_into(header, 8, size)
     _SIZE.pack_into(header, _HEADER.size, layout.size)
     output.patch(start, bytes(header))
-    output.write(bytes(_align(size) - size))
-    return _align(size)
+    output.write(bytes(aligned(size, _ALIGNMENT) - size))
+    return aligned(size, _ALIGNMENT)
 
 
 def _ordered(strings: Mapping[str, str]) -> dict[bytes, bytes]:
@@ -581,7 +581,3 @@ def _encoded(text: str) -> bytes:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         raise UsageError(f"a string of an offload binary must be Unicode, not {text!r}") from error
-
-
-def _align(position: int) -> int:
-    return position + -position % _ALIGNMENT

@@ -68,9 +68,9 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from offload_tool.errors import FormatError, UnsupportedError, UsageError, shortage
+from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.cuda.ptx import ptx_version, shorten
-from offload_tool.formats.magic import BITCODES
+from offload_tool.formats.magic import BITCODES, aligned
 from offload_tool.formats.objects.elf.reader import EM_CUDA, is_elf, read_elf_tables
 from offload_tool.io import StrPath
 from offload_tool.io.limits import effective_budget
@@ -105,7 +105,7 @@ _PROCESSOR = re.compile(r"(?:sm|compute|lto)_(\d{1,9})([af]?)")
 _ELF_TABLES_END = 62
 """Bytes of an ELF header up to the fields of its two tables."""
 _BITCODE = (*BITCODES, b"\x7fNC\xed")
-_COMPAT_SECTION = b".nv.compat"
+_COMPAT_SECTION = ".nv.compat"
 
 
 class _EntryHeader(NamedTuple):
@@ -266,17 +266,13 @@ class _Reader:
         while self.position < self.end:
             row = self._row(self.position, self.end)
             room = self.end - self.position
-            if (
-                row.header_size < _ENTRY.size
-                or row.header_size + row.payload > room
-                or row.packed > row.payload
-            ):
+            size = row.header_size + row.payload
+            if row.header_size < _ENTRY.size or size > room or row.packed > row.payload:
                 raise self.error(
                     f"expected a header of {_ENTRY.size} bytes or more and a payload within {room} "
                     f"bytes, found {row.header_size} and {row.payload} ({row.packed} compressed)"
                 )
             images = self._several(row) if row.kind == _SEVERAL else (self._image(row),)
-            size = row.header_size + row.payload
             yield CudaEntry(self.position, size, images)
             self.position += size
             self.number += 1
@@ -307,11 +303,9 @@ class _Reader:
     def _image(self, row: _EntryHeader) -> CudaImage:
         packed = self._packed(row)
         stored = row.packed if packed and row.packed else row.payload
-        start = self.position + row.header_size
         size = row.payload if packed is None else packed.size
-        return self._make_image(
-            row, self.position, row.header_size, (start, stored, size, packed, 0)
-        )
+        payload = (self.position + row.header_size, stored, size, packed, 0)
+        return self._make_image(row, self.position, row.header_size, payload)
 
     def _make_image(
         self,
@@ -363,13 +357,13 @@ class _Reader:
         """Return the header size of one of several images, in bytes."""
         size = _ENTRY.size
         if row.identifier_size:
-            size = row.identifier + _padded(row.identifier_size + 1)
+            size = row.identifier + aligned(row.identifier_size + 1, _ALIGNMENT)
         if row.options:
             if position + row.options + _PAIR.size > end:
                 message = f"expected options within {end - position} bytes, found their offset "
                 raise self.error(f"{message}{row.options}", position + 20)
             text, length = _PAIR.unpack_from(self.data, position + row.options)
-            size = text + _padded(length + 1)
+            size = text + aligned(length + 1, _ALIGNMENT)
         if size < _ENTRY.size or position + size > end:
             message = f"expected a header of {_ENTRY.size} to {end - position} bytes, found {size}"
             raise self.error(message, position)
@@ -414,12 +408,7 @@ def decompressed(data: memoryview, packed: Packed, *, path: StrPath | None = Non
     if not packed.is_readable:
         message = f"cannot be unpacked: how is not publicly known ({packed.method})"
         raise UnsupportedError(message, path=path, offset=packed.offset, field=_PAYLOAD)
-    unpack = _from_lz4 if packed.method == "lz4" else _from_zstd
-    content = unpack(data, packed, path)
-    if len(content) != packed.size:
-        message = f"expected {packed.size} bytes when unpacked, found {len(content)}"
-        raise _payload_error(packed, path, message)
-    return content
+    return (_from_lz4 if packed.method == "lz4" else _from_zstd)(data, packed, path)
 
 
 def _from_lz4(data: memoryview, packed: Packed, path: StrPath | None) -> bytes:
@@ -435,27 +424,24 @@ def _from_lz4(data: memoryview, packed: Packed, path: StrPath | None) -> bytes:
         content: bytes = lz4.block.decompress(stored, uncompressed_size=packed.size)
     except (lz4.block.LZ4BlockError, ValueError) as error:
         raise _payload_error(packed, path, f"the LZ4 block is damaged ({error})") from error
+    if len(content) != packed.size:
+        message = f"expected {packed.size} bytes when unpacked, found {len(content)}"
+        raise _payload_error(packed, path, message)
     return content
 
 
 def _from_zstd(data: memoryview, packed: Packed, path: StrPath | None) -> bytes:
-    import zstandard
+    from offload_tool.formats.bundle.compressed import decompress_range
 
-    from offload_tool.formats.codec import ZstdStream
+    def size_error(expected: str) -> FormatError:
+        return _payload_error(packed, path, f"expected {expected}, found {packed.size} bytes")
 
-    stream = ZstdStream(data, packed.offset, packed.end, path)
-    if stream.exact_size not in (None, packed.size) or packed.size > stream.max_size:
-        what = f"at most {stream.max_size}" if stream.exact_size is None else str(stream.exact_size)
-        message = f"expected {what} bytes unpacked (what the zstd frame says), found {packed.size}"
-        raise _payload_error(packed, path, message)
-    effective_budget(packed.stored_size).unpack(packed.size, path)
-    try:
-        stored = data[packed.offset : packed.end]
-        return zstandard.ZstdDecompressor().decompress(stored, max_output_size=packed.size)
-    except zstandard.ZstdError as error:
-        if shortage(error):
-            raise MemoryError from error
-        raise _payload_error(packed, path, f"the zstd frame is damaged ({error})") from error
+    start, end = packed.offset, packed.end
+    return bytes(
+        decompress_range(
+            data, start, end, packed.size, method="zstd", size_error=size_error, path=path
+        )
+    )
 
 
 def _payload_error(packed: Packed, path: StrPath | None, message: str) -> FormatError:
@@ -515,7 +501,7 @@ def _pieces(entry: NewCudaEntry, level: int | None) -> list[bytes | memoryview]:
     if level is not None:
         unpacked, content = len(content), _zstd_frame(content, level)
         flags |= _METHODS["zstd"]
-    size = _padded(len(content))
+    size = aligned(len(content), _ALIGNMENT)
     row = _EntryHeader(
         kind=kind,
         version=_ENTRY_VERSION,
@@ -567,7 +553,7 @@ def _cubin_fields(entry: NewCudaEntry, number: int) -> _Fields:
         raise UsageError(f"the cubin given for {entry.processor} is for sm_{compiled_for}")
     if not is_new or not flags & 3:
         return _ELF, (abi, 1), entry.content, None, 0
-    compat = [at for at, name in enumerate(tables.names) if name == _COMPAT_SECTION]
+    compat = tables.named(_COMPAT_SECTION)
     options = b"\0" + bytes(tables.content(compat[0])) if compat else None
     return _ELF, (abi, 1), entry.content, options, _FINISHED_BY_DRIVER if flags & 2 else 0
 
@@ -576,9 +562,5 @@ def _packed_options(options: bytes) -> bytes:
     """Return the options of an entry, which directly follow its header."""
     # The length of a cubin's section excludes the NUL before it.
     length = len(options.removeprefix(b"\0"))
-    text = options.ljust(_padded(length + 1), b"\0")
+    text = options.ljust(aligned(length + 1, _ALIGNMENT), b"\0")
     return _PAIR.pack(_ENTRY.size + _PAIR.size, length) + text
-
-
-def _padded(size: int) -> int:
-    return size + -size % _ALIGNMENT

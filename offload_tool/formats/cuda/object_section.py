@@ -37,6 +37,7 @@ import struct
 from collections.abc import Iterator
 
 from offload_tool.errors import CodeObjectError, ContentError, FormatError, UnsupportedError
+from offload_tool.formats.magic import aligned
 from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.objects.elf.reader import ElfTables, is_elf, read_elf_tables
 from offload_tool.formats.objects.elf.relocations import LinkedPointers
@@ -87,9 +88,9 @@ def plan_embedding(data: memoryview, size: int, *, path: StrPath | None = None) 
         )
     tables = read_elf_tables(data, path=path)
     layout = tables.elf_class.section
-    offset = len(data) + -len(data) % ALIGNMENT
+    offset = aligned(len(data), ALIGNMENT)
     header = tables.sections[index]._replace(sh_offset=offset, sh_size=size)
-    at = tables.header.e_shoff + index * layout.size
+    at = tables.header_offset(index)
     end = at + layout.size
     pieces = (
         Range(0, HOST, 0, at),
@@ -102,7 +103,7 @@ def plan_embedding(data: memoryview, size: int, *, path: StrPath | None = None) 
 
 # -- linked programs ------------------------------------------------------------------------------
 
-_SEGMENT = b".nvFatBinSegment"
+_SEGMENT = ".nvFatBinSegment"
 _MAGIC, _LINKED = 0x466243B1, 2
 _WRAPPER = struct.Struct("<IIQQ")
 _POINTER = 8
@@ -119,8 +120,7 @@ def linked_fatbins(tables: ElfTables) -> list[int]:
         found = [pointers.offset(pointers.target(address + _POINTER)) for address in addresses]
     except ContentError:
         return []
-    named = zip(tables.sections, tables.names, strict=True)
-    rows = [row for row, name in named if name == SECTION.encode()]
+    rows = [tables.sections[number] for number in tables.named(SECTION)]
     return [
         at for at in found if any(row.sh_offset <= at < row.sh_offset + row.sh_size for row in rows)
     ]
@@ -128,10 +128,8 @@ def linked_fatbins(tables: ElfTables) -> list[int]:
 
 def _linked_wrappers(tables: ElfTables) -> Iterator[int]:
     """Yield the addresses of the wrappers of version 2."""
-    for number, row in enumerate(tables.sections):
-        if tables.names[number] != _SEGMENT or not row.has_content:
-            continue
+    for number in tables.named(_SEGMENT):
         content = tables.content(number)
         for at in range(0, len(content) - _WRAPPER.size + 1, _WRAPPER.size):
             if _WRAPPER.unpack_from(content, at)[:2] == (_MAGIC, _LINKED):
-                yield row.sh_addr + at
+                yield tables.sections[number].sh_addr + at

@@ -253,9 +253,8 @@ class _KpackReader:
                 reader.skip()
         if "ordinal" not in numbers:
             raise self._refusal(f"{key!r} has no ordinal for {target_id}")
-        return _TableEntry(
-            key, target_id, numbers["ordinal"], numbers.get("original_size"), metadata
-        )
+        size = numbers.get("original_size")
+        return _TableEntry(key, target_id, numbers["ordinal"], size, metadata)
 
     def _read_blobs(self, reader: MessagePackReader) -> Iterator[tuple[int, int]]:
         for number in range(reader.array_size("an array for blobs")):
@@ -282,7 +281,7 @@ class _KpackReader:
                 raise self._error(message, self.toc, f"blob {entry.ordinal}")
             if entry.original_size not in (None, size):
                 raise self._size_error(entry, f"{size} (the size of blob {entry.ordinal})", offset)
-            yield _image(entry, offset, size, size, is_compressed=False)
+            yield KpackImage(*entry[:2], offset, size, size, entry.metadata, is_compressed=False)
 
     def _compressed(self, numbers: dict[str, int]) -> Iterator[KpackImage]:
         if not self.entries and not numbers:
@@ -297,7 +296,7 @@ class _KpackReader:
             if entry.original_size != unpacked:
                 expected = f"{unpacked} (what the frame holds)"
                 raise self._size_error(entry, expected, offset)
-            yield _image(entry, offset, size, unpacked, is_compressed=True)
+            yield KpackImage(*entry[:2], offset, size, unpacked, entry.metadata, is_compressed=True)
 
     def _frames(self, numbers: dict[str, int]) -> list[tuple[int, int]]:
         for key in ("zstd_offset", "zstd_size"):
@@ -341,9 +340,8 @@ class _KpackReader:
         if stream.exact_size is not None:
             return stream.exact_size
         if entry.original_size is None or entry.original_size > stream.max_size:
-            raise self._size_error(
-                entry, f"at most {stream.max_size} (what the frame can hold)", start
-            )
+            expected = f"at most {stream.max_size} (what the frame can hold)"
+            raise self._size_error(entry, expected, start)
         return entry.original_size  # decompression checks it
 
     def _location(self, entry: _TableEntry, rows: Sequence[tuple[int, int]]) -> tuple[int, int]:
@@ -365,13 +363,6 @@ class _KpackReader:
 
     def _error(self, message: str, offset: int, field: str) -> FormatError:
         return FormatError(message, path=self.path, offset=offset, field=field)
-
-
-def _image(
-    entry: _TableEntry, offset: int, stored_size: int, size: int, *, is_compressed: bool
-) -> KpackImage:
-    sizes = offset, stored_size, size
-    return KpackImage(entry.key, entry.target_id, *sizes, entry.metadata, is_compressed)
 
 
 # -- writing ---------------------------------------------------------------------------
@@ -433,10 +424,8 @@ def write_kpack(
     from offload_tool.io.spool import Spool
 
     with Spool(out.path) as spool:
-        made = spool.append(
-            lambda file: _KpackWriter(file, scheme).write(images, group, target_ids)
-        )
-        out.append([made])
+        _KpackWriter(spool.out, scheme).write(images, group, target_ids)
+        out.append([spool.since()])
 
 
 class _KpackWriter:

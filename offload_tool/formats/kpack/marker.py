@@ -267,11 +267,7 @@ def plan_marked(wrappers: LinkedWrappers, marker: bytes) -> FilePlan:
     from offload_tool.formats.objects.elf.segments import Replacement, plan_shrunk_elf
 
     tables = wrappers.tables
-    numbers = [
-        at
-        for at, name in enumerate(tables.names)
-        if name == FATBIN_SECTION.encode() and tables.sections[at].has_content
-    ]
+    numbers = tables.named(FATBIN_SECTION)
     replacements = []
     for number in numbers:
         wrappers.check_inside(number)
@@ -300,7 +296,7 @@ def plan_unmarked(wrappers: LinkedWrappers, content: FilePlan, starts: Sequence[
     from offload_tool.formats.objects.elf.segments import plan_grown_elf
 
     tables = wrappers.tables
-    markers = [at for at, name in enumerate(tables.names) if name == SECTION.encode()]
+    markers = tables.named(SECTION)
     if len(markers) != 1:
         message = f"expected one section {SECTION}, found {len(markers)}"
         raise UnsupportedError(f"cannot be joined: {message}", path=tables.path)

@@ -73,7 +73,7 @@ _CUDA_SHIFTS = {7: 0, 8: 8}
 _OLD_LETTER = 11
 _NOTES_SECTION, _NOTE_NAME = b".note.openmp", b"LLVMOMPOFFLOAD\0"
 _NOTES = {1: b"1.0", 2: b"LLVM", 3: b"15.0.6"}
-_COMPATIBILITY, _RECORD_SIZE, _SPECIFIC = b".nv.compat", 4, b"\x02\x09\x01\x00"
+_COMPATIBILITY, _RECORD_SIZE, _SPECIFIC = ".nv.compat", 4, b"\x02\x09\x01\x00"
 
 
 class CodeObject(NamedTuple):
@@ -135,9 +135,7 @@ def _cuda_target_id(data: memoryview, flags: int, version: int, path: StrPath | 
 
 def _is_specific(data: memoryview, path: StrPath | None) -> bool:
     tables = read_elf_tables(data, path=path)
-    if _COMPATIBILITY not in tables.names:
-        return False
-    records = bytes(tables.content(tables.names.index(_COMPATIBILITY)))
+    records = b"".join(bytes(tables.content(n)) for n in tables.named(_COMPATIBILITY)[:1])
     starts = range(0, len(records), _RECORD_SIZE)
     return any(records[at : at + _RECORD_SIZE] == _SPECIFIC for at in starts)
 

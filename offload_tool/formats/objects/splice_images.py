@@ -30,6 +30,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from offload_tool.errors import FormatError, UnsupportedError
+from offload_tool.formats.magic import aligned
 from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.objects.elf.reader import ElfTables, read_elf_tables
 from offload_tool.formats.registration_ir import SECTION_MARK
@@ -69,7 +70,7 @@ def _patch_elf(
             continue
         image = int(found[1])
         sections[index] = size = sizes[image]
-        offsets[image] = end = end + -end % max(header.sh_addralign, 1)
+        offsets[image] = end = aligned(end, header.sh_addralign)
         new = header._replace(sh_name=header.sh_name + found.start(2), sh_offset=end, sh_size=size)
         if found[2] == _OFFLOADING:
             new = new._replace(sh_type=elf.SHT_LLVM_OFFLOADING)
@@ -150,14 +151,10 @@ def _layout(tables: ElfTables, order: list[int], index: int, size: int) -> tuple
     end = tables.elf_class.header.size
     for number in order:
         section = tables.sections[number]
-        offsets[number] = end = _aligned(end, section.sh_addralign)
+        offsets[number] = end = aligned(end, section.sh_addralign)
         if section.has_content:
             end += size if number == index else section.sh_size
-    return offsets, _aligned(end, tables.elf_class.address_size)
-
-
-def _aligned(offset: int, alignment: int) -> int:
-    return offset + -offset % max(alignment, 1)
+    return offsets, aligned(end, tables.elf_class.address_size)
 
 
 def _check_layout(tables: ElfTables, order: list[int]) -> None:

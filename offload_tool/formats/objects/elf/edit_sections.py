@@ -116,9 +116,8 @@ class _SectionEditor:
         if self.shndx and max(self.symbols.sections, default=0) < elf.SHN_LORESERVE:
             self.removed.add(self.shndx)
             self._number()
-        for section in self.new_sections[1:]:
-            if section.added is None:
-                self._relink(section)
+        for section in self.new_sections[1 : len(self.numbers)]:
+            self._relink(section)
         self._rename()
         return self.layout.place(self.new_sections, self.numbers[self.tables.names_index])
 
@@ -395,7 +394,11 @@ class _Layout:
         if end >> (8 * elf_class.address_size):
             message = f"the result would have {end} bytes, too many for this class of ELF file"
             raise UnsupportedError(message, path=self.tables.path, offset=0, field="e_shoff")
-        rows = (_first_header(count, names_index), *(part.header for part in sections[1:]))
+        first = elf.NO_SECTION._replace(
+            sh_size=count if count >= elf.SHN_LORESERVE else 0,
+            sh_link=names_index if names_index >= elf.SHN_LORESERVE else 0,
+        )
+        rows = (first, *(part.header for part in sections[1:]))
         table = b"".join(elf_class.section.pack(*row) for row in rows)
         header = self._pack_header(end, count, names_index)
         outside = sorted(
@@ -485,13 +488,6 @@ class _Layout:
         if section.added is not None:
             return content(position, section.added, size)
         return Range(position, HOST, self.tables.sections[section.old].sh_offset, size)
-
-
-def _first_header(count: int, names_index: int) -> SectionHeader:
-    return elf.NO_SECTION._replace(
-        sh_size=count if count >= elf.SHN_LORESERVE else 0,
-        sh_link=names_index if names_index >= elf.SHN_LORESERVE else 0,
-    )
 
 
 def _overlay(writes: Iterable[Piece]) -> Sequence[Piece]:

@@ -358,6 +358,11 @@ class ElfTables:
             raise self._error(self.header_offset(index), f"section header {index}", message)
         return self.data[section.sh_offset : end]
 
+    def named(self, name: str) -> list[int]:
+        """Return the numbers of the sections that have a name, and content."""
+        rows = enumerate(zip(self.names, self.sections, strict=True))
+        return [index for index, (each, row) in rows if each == name.encode() and row.has_content]
+
     def of_type(self, *types: int) -> list[int]:
         """Return the numbers of the sections that have one of the types."""
         return [index for index, row in enumerate(self.sections) if row.sh_type in types]
