@@ -18,7 +18,6 @@ from offload_tool.formats.magic import (
     CUDA_FATBIN,
     OFFLOAD_BINARY,
     begins,
-    next_content,
 )
 from offload_tool.formats.objects.ar import is_archive
 from offload_tool.formats.objects.coff import is_coff
@@ -58,11 +57,6 @@ def test_text_is_searched_on_request() -> None:
     assert recognise(memoryview(data)) is FileFormat.TEXT_BUNDLE
     assert recognise(memoryview(b"int i;" + data)) is None
     assert recognise(memoryview(b"int i;" + data), anywhere=True) is FileFormat.TEXT_BUNDLE
-
-
-def test_next_content() -> None:
-    assert next_content(memoryview(b"\0\0a\0"), 1) == 2
-    assert next_content(memoryview(b"\0\0a\0"), 3) is None
 
 
 def test_entries_of_a_bundle_in_a_part() -> None:

@@ -75,19 +75,6 @@ def read(data: bytes, **options: object) -> list[dict[str, object]]:
     ]
 
 
-def test_layout() -> None:
-    data = binary(b"hello\n")
-    assert data[:32] == MAGIC + struct.pack("<IQQQ", 1, len(data), 32, 40)
-    strings = b"\0arch\0triple\0amdgcn-amd-amdhsa\0gfx906\0"
-    image_at = -(-(72 + 32 + len(strings)) // 8) * 8
-    assert data[32:72] == struct.pack("<HHIQQQQ", 1, 4, 0, 72, 2, image_at, 6)
-    offsets = [104 + strings.index(word) for word in (b"arch", b"gfx906", b"triple", b"amdgcn")]
-    assert data[72:104] == struct.pack("<QQQQ", *offsets)
-    assert data[104 : 104 + len(strings)] == strings
-    assert data[image_at:] == b"hello\n\0\0"
-    assert len(data) % 8 == 0
-
-
 def test_reading() -> None:
     data = memoryview(binary(b"one", flags=7) + binary(b"", image_kind=99, offload_kind=5))
     first, second = iter_offload_binaries(data, padding=False)
@@ -316,13 +303,6 @@ def test_numbers_of_offload_kinds() -> None:
     assert offload_kind_name(3, "llvm22") == "unknown"
     assert offload_kind_name(4, "documented") == "sycl"
     assert offload_kind_name(16) == "unknown"
-
-
-def test_order_of_pairs() -> None:
-    """The usual keys stand in LLVM's order, however they are given; tests/cli asks LLVM."""
-    usual = ["feature", "arch", "triple", "linker-arg", "symbols"]
-    for keys in (usual, usual[::-1]):
-        assert list(read(binary(strings=dict.fromkeys(keys, "x")))[0]) == [*usual, "content"]
 
 
 @pytest.mark.parametrize(

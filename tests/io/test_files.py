@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from offload_tool.errors import FileError
 from offload_tool.io import FileRange, InputFile, atomic_write, replace_all, replace_file
 from offload_tool.io.input_file import load
+from offload_tool.io.paths import replace_small_file
 from offload_tool.io.spool import Spool
 from tests.conftest import identity, run_tool
 
@@ -132,13 +133,6 @@ def test_killed_process_leaves_nothing(tmp_path: Path) -> None:
     assert leftovers(tmp_path) == []
 
 
-def test_failure_among_several_outputs(tmp_path: Path) -> None:
-    names = [tmp_path / "one", tmp_path / "no-folder" / "two"]
-    with pytest.raises(FileError, match="no-folder"), replace_all(names):
-        pass
-    assert leftovers(tmp_path) == []
-
-
 def test_replacing_keeps_permissions_and_follows_links(tmp_path: Path) -> None:
     path = tmp_path / "real"
     path.write_bytes(b"old")
@@ -159,16 +153,6 @@ def test_device_as_output() -> None:
         out.pad_to(5000)
     assert stat.S_ISCHR(Path(os.devnull).stat().st_mode)
     assert out.position == 5000
-
-
-def test_copy_ranges(tmp_path: Path) -> None:
-    path = tmp_path / "in"
-    path.write_bytes(bytes(range(256)) * 5000)
-    with InputFile(path) as source, replace_file(tmp_path / "out") as out:
-        out.write(b"head")
-        out.copy(source, 256, 512)
-        out.copy(source, len(source) - 1)
-    assert (tmp_path / "out").read_bytes() == b"head" + bytes(range(256)) * 2 + b"\xff"
 
 
 def test_copy_without_kernel_support(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,15 +225,6 @@ def test_other_content_replaces_the_old_file(tmp_path: Path, old: bytes | None, 
     assert leftovers(tmp_path) == ["out"]
 
 
-def test_equal_content_behind_a_link(tmp_path: Path) -> None:
-    (tmp_path / "real").write_bytes(b"same")
-    (tmp_path / "link").symlink_to("real")
-    with replace_file(tmp_path / "link", keep_equal=True) as out:
-        out.write(b"same")
-    assert out.unchanged
-    assert (tmp_path / "link").is_symlink()
-
-
 def test_only_changed_of_several_are_replaced(tmp_path: Path) -> None:
     names = ["same", "changed", "new"]
     (tmp_path / "same").write_bytes(b"same")
@@ -315,25 +290,6 @@ def test_other_errors_among_outputs(tmp_path: Path) -> None:
     assert leftovers(tmp_path) == []
 
 
-@pytest.mark.parametrize("from_memory", [False, True], ids=["file", "memory"])
-def test_appending_pieces(tmp_path: Path, from_memory: bool) -> None:
-    path, content = tmp_path / "in", os.urandom(1 << 20)
-    path.write_bytes(content)
-    sizes = [0, 1, 60, 1000, 65_535, 65_536, 65_537, 300_000, 5, 262_144, 1] * 3
-    with InputFile(path) as source, replace_file(tmp_path / "out") as out:
-        given = InputFile.from_data(path, source.data) if from_memory else source
-        out.write(b"head")
-        for kind in (0, 1):
-            out.append(
-                content[size : 2 * size] if (index + kind) % 2 else FileRange(given, size, size)
-                for index, size in enumerate(sizes)
-            )
-        position = out.position
-    expected = b"head" + b"".join(content[size : 2 * size] for size in sizes) * 2
-    assert (tmp_path / "out").read_bytes() == expected
-    assert position == len(expected)
-
-
 @pytest.mark.parametrize("size", [10, 100_000], ids=["gathered", "copied"])
 def test_input_that_became_shorter(tmp_path: Path, size: int) -> None:
     path = tmp_path / "in"
@@ -350,16 +306,25 @@ def test_input_that_became_shorter(tmp_path: Path, size: int) -> None:
     assert leftovers(tmp_path) == ["in"]
 
 
-@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 70_000), st.integers(0, 9_000))))
-def test_small_ranges_in_any_order(pieces: list[tuple[int, int, int]]) -> None:
-    contents = [random.Random(seed).randbytes(80_000) for seed in range(2)]
+SIZES = st.integers(0, 9_000) | st.sampled_from([65_535, 65_536, 65_537, 262_144, 300_000])
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 70_000), SIZES)))
+def test_pieces_in_any_order(pieces: list[tuple[int, int, int]]) -> None:
+    """Ranges of files and of memory, and bytes, of sizes that are gathered, read and copied."""
+    contents = [random.Random(seed).randbytes(370_000) for seed in range(4)]
     with TemporaryDirectory() as folder, ExitStack() as stack:
         sources = []
-        for name, content in zip("ab", contents, strict=True):
+        for name, content in zip("ab", contents[:2], strict=True):
             Path(folder, name).write_bytes(content)
             sources.append(stack.enter_context(InputFile(Path(folder, name))))
+        sources.append(InputFile.from_data("c", memoryview(contents[2])))
         with replace_file(Path(folder, "out")) as out:
-            out.append(FileRange(sources[i], offset, size) for i, offset, size in pieces)
+            out.append(
+                FileRange(sources[i], offset, size) if i < 3 else contents[3][offset:][:size]
+                for i, offset, size in pieces
+            )
+            assert out.position == sum(size for *_, size in pieces)
         wanted = b"".join(contents[i][offset : offset + size] for i, offset, size in pieces)
         assert Path(folder, "out").read_bytes() == wanted
 
@@ -409,3 +374,23 @@ def test_many_pieces_take_little_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert (tmp_path / "out").stat().st_size == 200_000
     assert most < 8 << 20
+
+
+# -- small files ----------------------------------------------------------------------------------
+
+
+def test_replaced(tmp_path: Path) -> None:
+    """A file is created or replaced, and nothing else is left."""
+    path = tmp_path / "file"
+    for text in (b"one", b"", b"other" * 100_000):
+        replace_small_file(str(path), text)
+        assert path.read_bytes() == text
+        assert list(tmp_path.iterdir()) == [path]
+
+
+def test_not_replaced(tmp_path: Path) -> None:
+    """A name that cannot be replaced is an error, and nothing is left of the new file."""
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError):
+        replace_small_file(str(tmp_path / "folder"), b"text")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]

@@ -36,16 +36,6 @@ def run(*args: str | Path, **environment: str) -> subprocess.CompletedProcess[st
     )
 
 
-def test_a_bomb(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(bomb(4 << 30))
-    started = time.monotonic()
-    done = run("extract", tmp_path / "x", "-o", tmp_path / "out")
-    assert done.returncode == 1
-    assert "allow more with OFFLOAD_MAX_UNPACKED" in done.stderr
-    assert not (tmp_path / "out").exists()
-    assert time.monotonic() - started < 20
-
-
 def test_many_bombs_are_one_bomb(tmp_path: Path, capsys: Capture) -> None:
     """The limit applies to the run: a zip file of bombs unpacks no more than one bomb could."""
     one = bomb(600 << 20)
@@ -131,12 +121,9 @@ def test_sizes(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "1.5G", "1E", "G"])
-def test_no_sizes(tmp_path: Path, text: str) -> None:
-    with pytest.raises(UsageError, match="OFFLOAD_MAX_WRITTEN"):
+def test_no_sizes(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^OFFLOAD_MAX_WRITTEN: "):
         Limits.of({"OFFLOAD_MAX_WRITTEN": text})
-    done = run("list", tmp_path, OFFLOAD_MAX_WRITTEN=text)
-    assert done.returncode == 1
-    assert done.stderr.startswith("offload-tool: error: OFFLOAD_MAX_WRITTEN: ")
 
 
 def test_holes_bring_nothing(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload_tool.errors import ContentError, FormatError
+from offload_tool.errors import FormatError
 from offload_tool.formats.bitcode.bitstream import (
     ARRAY,
     BLOCKINFO,
@@ -30,7 +30,6 @@ from offload_tool.formats.bitcode.bitstream import (
     packed_bytes,
     top_blocks,
 )
-from offload_tool.formats.bitcode.llvmlite import assemble
 from tests.conftest import Tool, run_tool
 
 SOURCE = """
@@ -46,7 +45,6 @@ int sum(const struct list *l) {
 }
 __attribute__((weak)) long long big(long long x) { return x * -1234567890123456789LL; }
 """
-SMALL = assemble('source_filename = "s"\n@x = constant [4 x i8] c"abcd"\ndeclare void @f(ptr)\n')
 
 
 WIDTH = 3
@@ -129,19 +127,6 @@ def test_what_clang_writes(tmp_path: Path, llvm: Tool, flags: list[str]) -> None
     assert [operands(data, record) for record in found] == expected
 
 
-def test_what_is_in_it() -> None:
-    """The blocks of a module have their numbers, and records their codes and operands."""
-    blocks = read(SMALL)
-    module = next(block for block in blocks if block.number == 8)
-    found = [item for item in Reader(memoryview(SMALL)).items(module) if isinstance(item, Record)]
-    assert [bytes(operands(SMALL, record)) for record in found if record.code == 16] == [b"s"]
-    assert all(block.content_at > block.header_at > 0 for block in blocks)
-
-
-def test_an_empty_stream() -> None:
-    assert read(b"BC\xc0\xde") == []
-
-
 @given(block=st.integers(1, 200), code=st.integers(0, 2**64 - 1), data=st.data())
 def test_any_numbers(block: int, code: int, data: st.DataObject) -> None:
     """Numbers of up to 64 bits come back from a record without abbreviation."""
@@ -154,16 +139,6 @@ def test_any_numbers(block: int, code: int, data: st.DataObject) -> None:
     (record,) = Reader(memoryview(made)).items(top)
     assert isinstance(record, Record)
     assert (top.number, record.code, record.operands) == (block, code, numbers)
-
-
-@given(cut=st.integers(4, len(SMALL) - 1))
-def test_cut_short(cut: int) -> None:
-    """A stream that ends too early is an error, or has fewer blocks; never a traceback."""
-    try:
-        blocks = read(SMALL[:cut])
-    except ContentError:
-        return
-    assert len(blocks) < len(read(SMALL))
 
 
 def definition(*operands: tuple[int, int], count: int | None = None) -> Stream:

@@ -95,15 +95,6 @@ def test_images_of_16_gib() -> None:
         plan_bitcode_with_images(module([5] * 5), [MAX_IMAGE_SIZE] * 5)
 
 
-def test_largest_image() -> None:
-    """An image of one byte less than 4 GiB is planned; its size is that of the array's type."""
-    assert MAX_IMAGE_SIZE == 0xFFFF_FFFF
-    plan = plan_bitcode_with_images(module([5]), [MAX_IMAGE_SIZE])
-    (content,) = (piece for piece in plan.pieces if isinstance(piece, Range))
-    assert content.size == MAX_IMAGE_SIZE
-    assert plan.size > content.size
-
-
 @pytest.mark.llvm
 @pytest.mark.parametrize("size", [1, *range(70_000, 70_016, 4)])
 def test_wrapper(tmp_path: Path, llvm: Tool, size: int) -> None:

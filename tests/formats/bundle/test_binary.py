@@ -39,19 +39,6 @@ def row(offset: int, size: int, name: bytes, length: int | None = None) -> bytes
     return struct.pack("<QQQ", offset, size, len(name) if length is None else length) + name
 
 
-def test_layout_field_by_field() -> None:
-    first = 24 + 8 + 24 + len(HOST) + 24 + len(GFX906)
-    expected = (
-        b"__CLANG_OFFLOAD_BUNDLE__"
-        + struct.pack("<Q", 2)
-        + row(first, 2, HOST.encode())
-        + row(first + 2, 3, GFX906.encode())
-        + b"ho"
-        + b"dev"
-    )
-    assert bundle_of({HOST: b"ho", GFX906: b"dev"}) == expected
-
-
 def test_alignment_of_empty_code_objects() -> None:
     """Empty code objects are aligned as well, so the last one leaves padding before it."""
     layout = plan_bundle([(HOST, 0), (GFX906, 0)], 4096)

@@ -21,7 +21,6 @@ from offload_tool.io import InputFile
 from tests.conftest import Tool, run_tool
 from tests.formats.object_files import (
     C_SOURCE,
-    CLASSES,
     CPP_SOURCE,
     GFX90A,
     GFX906,
@@ -137,20 +136,6 @@ def test_merged_objects(llvm: Tool, tmp_path: Path) -> None:
     assert [(entry.host_markers, entry.size) for entry in entries] == [(2, 2), (0, 10)]
     with pytest.raises(UnsupportedError, match=r"'m.o', offset .*`ld -r` made this of 2 bundled"):
         check_not_merged(entries, path="m.o")
-
-
-@pytest.mark.parametrize("name", CLASSES)
-def test_round_trip(name: str, tmp_path: Path) -> None:
-    host = make_elf(name)
-    contents = {GFX90A: b"device", HOST: HOST_MARKER, GFX906: b"", "hip-\udcff": b"\1"}
-    items = [(key, len(content)) for key, content in contents.items()]
-    plan = plan_object_bundle(memoryview(host), items)
-    bundled = assemble(plan, host, list(contents.values()), tmp_path)
-    assert list(entries_of(bundled).items()) == list(contents.items())
-    plain = assemble(plan_host(memoryview(bundled)), bundled, [], tmp_path)
-    assert entries_of(plain) == {}
-    plan = plan_object_bundle(memoryview(plain), items)
-    assert assemble(plan, plain, list(contents.values()), tmp_path) == bundled
 
 
 def test_code_object_of_one_nul() -> None:

@@ -41,20 +41,6 @@ def contents(data: bytes, wanted: str | None = None) -> dict[str, bytes]:
     return {item.id: bytes(view[item.offset : item.offset + item.size]) for item in reversed(found)}
 
 
-def test_layout() -> None:
-    """An entry is an empty line, the start line, the content, and an end line of its own."""
-    assert entry("ID", b"int x;") == f"\n{START}ID\nint x;\n{END}ID\n".encode()
-    assert marker("#", text.START, "ID").startswith(b"\n# __CLANG_OFFLOAD_BUNDLE____START__ ID")
-
-
-def test_offsets() -> None:
-    data = b"before" + entry(HOST, b"h\n") + entry(GFX906, b"")
-    assert read_text_bundle(memoryview(data), "//") == (
-        BundleEntry(HOST, data.index(b"h\n\n"), 2),
-        BundleEntry(GFX906, len(data) - len(marker("//", text.END, GFX906)), 0),
-    )
-
-
 @given(
     items=st.lists(
         st.tuples(

@@ -17,7 +17,7 @@ from offload_tool.formats.cuda.fatbin import (
     plan_cuda_fatbin,
     read_cuda_fatbin,
 )
-from offload_tool.formats.cuda.ptx import ptx_version, shorten
+from offload_tool.formats.cuda.ptx import ptx_version
 from tests.formats.cuda_images import content_of, images_of
 
 CUBIN = b"\x7fELF" + b"cubin" * 1000
@@ -110,24 +110,6 @@ def test_unpacked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "names"),
-    [
-        (0x2011, ("sm_90", "compute_90", "lto_90")),
-        (0x102011, ("sm_90a", "compute_90a", "lto_90a")),
-        (0x202011, ("sm_90f", "compute_90f", "lto_90f")),
-    ],
-)
-def test_processors(flags: int, names: tuple[str, ...]) -> None:
-    """Names tell of the flags for one processor alone and for its family."""
-    found = []
-    for kind in (2, 1, 8):
-        data = bytearray(patched(FLAGS, flags))
-        data[CUBIN_AT] = kind
-        found.append(images_of(data)[1].processor)
-    assert tuple(found) == names
-
-
-@pytest.mark.parametrize(
     ("offset", "value", "message"),
     [
         (UNPACKED, len(CUBIN) + 1, "damaged|when unpacked"),
@@ -171,21 +153,6 @@ def test_found_between() -> None:
     assert find_cuda_fatbin(data, 0, 221, len(data)) is None
     assert find_cuda_fatbin(data, 0, 222, len(data)) == 221
     assert find_cuda_fatbin(data, 222, len(data), len(data)) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "short"),
-    [
-        (b"// a\nb  c // d\n", b"\nb c \n"),
-        (b"\n\ta /* b\n */ c\n", b"\na  c\n"),
-        (b'\n"//  \\" /**/" //x\n', b'\n"//  \\" /**/" \n'),
-        (b"\na\0 b", b"\na"),
-        (b".version 8.0\n", b".version 8.0\n"),
-    ],
-)
-def test_shortened(text: bytes, short: bytes) -> None:
-    """Comments and needless blanks go, as CUDA takes them out."""
-    assert shorten(text) == short
 
 
 def test_ptx_version() -> None:

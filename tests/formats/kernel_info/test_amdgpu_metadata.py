@@ -112,13 +112,6 @@ def test_broken(description: bytes, slow: bool, monkeypatch: pytest.MonkeyPatch)
         read(description)
 
 
-def test_cut_short() -> None:
-    whole = metadata([KERNEL, KERNEL])
-    for size in range(len(whole)):
-        with pytest.raises(FormatError):
-            read(whole[:size])
-
-
 def test_other_versions() -> None:
     """Code object 2, whose note is YAML, and metadata that is newer are refused by name."""
     with pytest.raises(UnsupportedError, match=r"code object version 2 .YAML. is not read"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 from pathlib import Path
 from unittest.mock import patch
 
@@ -22,7 +21,6 @@ from offload_tool.formats.objects.ar import (
 )
 from offload_tool.io import InputFile, replace_file
 from tests.conftest import Tool, missing, program, run_tool
-from tests.formats.object_files import archive_bytes
 from tests.formats.object_files import member_header as header
 
 Contents = list[tuple[str, bytes]]
@@ -56,24 +54,6 @@ def read(data: bytes, path: Path | None = None) -> Contents:
         )
         for member in ArchiveReader(view, path=path)
     ]
-
-
-def test_layout_byte_by_byte() -> None:
-    layout = plan_archive([NewMember("a.o", 3, b"f\0g\0"), NewMember(LONG, 2, b"h\0")])
-    first = 8 + 60 + 4 * 4 + 6 + 60 + 102
-    second = first + 60 + 4
-    index = b"".join(number.to_bytes(4, "big") for number in (3, first, first, second))
-    assert list(layout.headers())[:1] == [
-        b"!<arch>\n"
-        + header(b"/", 22, mode=b"0")
-        + index
-        + b"f\0g\0h\0"
-        + header(b"//", 102, date=b"", user=b"", group=b"", mode=b"")
-        + LONG.encode()
-        + b"/\n"
-        + header(b"a.o/", 3)
-    ]
-    assert list(layout.headers())[1:] == [b"\n" + header(b"/0", 2), b""]
 
 
 def test_no_members() -> None:
@@ -256,80 +236,12 @@ def test_where_the_index_becomes_wide(
     assert widths == {b"/       ", b"/SYM64/ "}
 
 
-@pytest.mark.llvm
-@pytest.mark.parametrize("shape", SHAPES)
-def test_same_bytes_as_the_bundler(contents: Contents, llvm: Tool, tmp_path: Path) -> None:
-    """What clang-offload-bundler takes out of an archive of bundles, we write as it did."""
-    bundler = llvm("clang-offload-bundler")
-    host, target = "host-x86_64-unknown-linux-gnu-", "hip-amdgcn-amd-amdhsa--gfx906"
-    (tmp_path / "host").write_bytes(b"")
-    bundles: Contents = []
-    for (name, _), path in zip(contents, lay_out(contents, tmp_path), strict=True):
-        out = tmp_path / "bundle"
-        run_tool(
-            bundler, "-type=bc", f"-targets={host},{target}",
-            f"-input={tmp_path / 'host'}", f"-input={path}", f"-output={out}",
-        )  # fmt: skip
-        bundles.append((name, out.read_bytes()))
-    (tmp_path / "hda.a").write_bytes(archive_bytes(bundles))
-    made = tmp_path / "dsa.a"
-    run_tool(bundler, "-type=a", "-unbundle", f"-targets={target}",
-        f"-input={tmp_path / 'hda.a'}", f"-output={made}", "-allow-missing-bundles")  # fmt: skip
-    found = read(made.read_bytes())
-    assert [data for _, data in found] == [data for _, data in contents]
-    assert archive_of(found) == made.read_bytes()
-
-
 @pytest.fixture
 def gnu_ar() -> str:
     found = program("ar")
     if "GNU" not in run_tool(found, "--version"):
         missing("GNU ar")
     return found
-
-
-@pytest.mark.llvm
-@pytest.mark.parametrize("shape", ["all", "equal-names", "100-bytes", "odd-long-names"])
-def test_gnu_ar_reads_ours(contents: Contents, gnu_ar: str, tmp_path: Path) -> None:
-    made = tmp_path / "made.a"
-    made.write_bytes(archive_of(contents))
-    assert run_tool(gnu_ar, "t", made).splitlines() == [name for name, _ in contents]
-    taken = subprocess.run([gnu_ar, "p", made], check=True, capture_output=True).stdout
-    assert taken == b"".join(data for _, data in contents)
-
-
-@pytest.mark.llvm
-def test_gnu_nm_reads_our_index(objects: dict[str, bytes], gnu_ar: str, tmp_path: Path) -> None:
-    for wide_offset in (1 << 32, 100):
-        made = tmp_path / "made.a"
-        contents = [("text", b"odd"), ("first.o", objects["elf"]), (LONG, objects["elf"])]
-        made.write_bytes(archive_of(contents, wide_offset=wide_offset))
-        listed = run_tool(Path(gnu_ar).with_name("nm"), "--print-armap", made)
-        index = [line for line in listed.splitlines() if " in " in line]
-        symbols = ["wk", "f", "gv", "al", "ifn"]
-        expected = [f"{symbol} in {name}" for name in ("first.o", LONG) for symbol in symbols]
-        assert sorted(index) == sorted(expected)
-
-
-@pytest.mark.llvm
-@pytest.mark.parametrize(
-    ("linker", "kind"), [("ld.lld", "elf"), ("ld.lld", "bitcode"), ("ld", "elf")]
-)
-def test_linkers_use_our_index(
-    linker: str, kind: str, objects: dict[str, bytes], llvm: Tool, tmp_path: Path
-) -> None:
-    found = program("ld") if linker == "ld" else llvm(linker)
-    (tmp_path / "main.c").write_text(
-        "int f(void); int und(void) {return 0;} void _start(void) {f();}", encoding="utf-8"
-    )
-    target = "--target=x86_64-unknown-linux-gnu"
-    main = tmp_path / "main.o"
-    run_tool(llvm("clang"), target, "-c", tmp_path / "main.c", "-o", main)
-    made = tmp_path / "libmade.a"
-    made.write_bytes(archive_of([("unused.txt", b"x"), ("member.o", objects[kind])]))
-    out = tmp_path / "linked"
-    run_tool(found, main, made, "-o", out)
-    assert " f" in run_tool(llvm("llvm-nm"), out)
 
 
 FORMATS = ["gnu", "bsd", "darwin", "coff"]
@@ -382,16 +294,6 @@ def test_thin_archives(
     ]
 
 
-@pytest.mark.llvm
-def test_thin_archive_of_an_archive(gnu_ar: str, tmp_path: Path) -> None:
-    """GNU ar's reference to a member inside another archive is refused, as in LLVM."""
-    (tmp_path / "a.txt").write_bytes(b"odd")
-    run_tool(gnu_ar, "qcD", "inner.a", "a.txt", cwd=tmp_path)
-    run_tool(gnu_ar, "qcDT", "outer.a", "inner.a", cwd=tmp_path)
-    with pytest.raises(UnsupportedError, match="a member of another archive"):
-        read((tmp_path / "outer.a").read_bytes())
-
-
 def test_thin_archive_of_an_archive_with_an_odd_name() -> None:
     header = b"/0:\xe0\xff".ljust(48) + b"4".ljust(10) + b"`\n"
     with pytest.raises(UnsupportedError, match="a member of another archive") as caught:
@@ -399,16 +301,6 @@ def test_thin_archive_of_an_archive_with_an_odd_name() -> None:
     shown = repr(r"/0:\xe0\xff")
     assert f"another archive ({shown})" in str(caught.value)
     assert f"member 1 ({shown})" in str(caught.value)
-
-
-def test_thin_archive_that_contains_itself(tmp_path: Path) -> None:
-    """A loop of archives is a member like any other: reading goes no deeper."""
-    path = tmp_path / "loop.a"
-    names = b"loop.a/\n"
-    data = b"!<thin>\n" + header(b"//", 8) + names + header(b"/0", 146)
-    path.write_bytes(data)
-    [member] = ArchiveReader(memoryview(data), path=path)
-    assert member.path == path
 
 
 def test_thin_archive_in_memory() -> None:

@@ -19,18 +19,10 @@ REST = "amd-amdhsa-"
 @pytest.mark.parametrize(
     ("first", "second", "expected"),
     [
-        ("amdgcn", "amdgpu", True),
         ("amdgcn", "amdgpu9.06", True),
         ("amdgpu9", "amdgpu9.06", True),
-        ("amdgpu9.06", "amdgpu9.06", True),
-        ("amdgpu9.06", "amdgpu9.00", False),
         ("amdgpu9", "amdgpu9.08", False),  # gfx9-generic's code does not run on gfx908
-        ("amdgpu9", "amdgpu9.4", False),
-        ("amdgpu9.4", "amdgpu9.42", True),
-        ("amdgpu8", "amdgpu8.03", True),
-        ("amdgpu8", "amdgpu8.10", False),
-        ("amdgpu11", "amdgpu11.7", False),
-        ("amdgpu99.99", "amdgpu99.99", True),
+        ("amdgpu99.99", "amdgpu99.99", True),  # in LLVM 23, it matches nothing
         ("amdgpu99.99", "amdgpu98.99", False),
         ("amdgpu9.06", "r600", False),
     ],

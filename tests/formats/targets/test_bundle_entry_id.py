@@ -42,31 +42,6 @@ def parse_with_warnings(text):
 @pytest.mark.parametrize(
     ("typed", "emitted"),
     [
-        ("host-x86_64-unknown-linux-gnu", "host-x86_64-unknown-linux-gnu-"),
-        ("host-x86_64-unknown-linux-gnu-", "host-x86_64-unknown-linux-gnu-"),
-        ("host-x86_64-unknown-linux-", "host-x86_64-unknown-linux-unknown-"),
-        ("host-amd64-unknown-linux-gnu", "host-amd64-unknown-linux-gnu-"),
-        (HIP + "-gfx906", HIP + "-gfx906"),
-        (HIP + "unknown-gfx906", HIP + "-gfx906"),
-        (HIP, HIP + "-"),
-        (HIP + "-", HIP + "-"),
-        (HIP + "-gfx906:xnack+:sramecc-", HIP + "-gfx906:sramecc-:xnack+"),
-        (HIP + "-gfx906:", HIP + "-gfx906"),
-        (HIP + "-tahiti", HIP + "-gfx600"),
-        (HIP + "-gfx9-4-generic:xnack+", HIP + "-gfx9-4-generic:xnack+"),
-        (HIP + "-generic", HIP + "-generic"),
-        ("openmp-nvptx64-nvidia-cuda--sm_70", "openmp-nvptx64-nvidia-cuda-unknown-sm_70"),
-        ("hip-spirv64-amd-amdhsa-unknown-amdgcnspirv", "hip-spirv64-amd-amdhsa--amdgcnspirv"),
-    ],
-)
-def test_parse_gives_the_written_form(typed, emitted):
-    """What a user types becomes what bundles hold, without a warning."""
-    assert str(parse(typed)) == emitted
-
-
-@pytest.mark.parametrize(
-    ("typed", "emitted"),
-    [
         ("amdgcn-amd-amdhsa-gfx906", "amdgcn-amd-amdhsa--gfx906"),
         ("amdgcn-amd-amdhsa-gfx906-", "amdgcn-amd-amdhsa--gfx906"),
         ("amdgcn-amd-amdhsa-gfx906:xnack-", "amdgcn-amd-amdhsa--gfx906:xnack-"),
@@ -117,30 +92,9 @@ def test_an_old_triple_with_an_unknown_processor_warns_twice():
     assert len(warnings) == 2
 
 
-def test_warnings_need_no_listener():
-    assert str(BundleEntryID.parse(HIP + "gfx1399")) == HIP + "-gfx1399"
-
-
-@pytest.mark.parametrize(
-    ("typed", "message"),
-    [
-        ("hip-amdgcn-amd-amdhsa", "Targets need to follow the format '<offload kind>-<target tri"),
-        ("", "Targets need to follow the format"),
-        ("cuda-nvptx64-nvidia-cuda-", ", unknown offloading kind 'cuda'"),
-        ("HIP-amdgcn-amd-amdhsa--gfx906", ", unknown offloading kind 'HIP'"),
-        ("hip-x86-64-a-b-gfx906", ", unknown target triple 'x86-64-a-b'"),
-        ("sycl-x-y-z--", ", unknown offloading kind 'sycl', unknown target triple 'x-y-z-'"),
-        ("hip-amdgcn-amd-amdhsa--gfx906\n", "cannot be printed"),
-    ],
-)
-def test_parse_refuses_what_llvm_refuses(typed, message):
-    """Few fields, unknown kinds and architectures are errors in LLVM's words."""
-    with pytest.raises(EntryIDError) as caught:
-        BundleEntryID.parse(typed)
-    (problem,) = caught.value.problems
-    assert message in problem
-    if message.startswith(","):
-        assert problem == f"invalid target '{typed}'{message}"
+def test_control_characters_are_refused():
+    with pytest.raises(EntryIDError, match="cannot be printed"):
+        BundleEntryID.parse("hip-amdgcn-amd-amdhsa--gfx906\n")
 
 
 @pytest.mark.parametrize(

@@ -292,7 +292,8 @@ def test_the_rule_for_apple_on_windows_is_not_copied(bundler):
 
 @pytest.mark.parametrize(
     "typed",
-    ["hip-amdgcn-amd-amdhsa", "cuda-nvptx64-nvidia-cuda-", "sycl-x86-64-b-c-d", "hip-s390-a-b-c-d"]
+    ["", "hip-amdgcn-amd-amdhsa", "cuda-nvptx64-nvidia-cuda-", "sycl-x86-64-b-c-d"]
+    + ["hip-s390-a-b-c-d", "sycl-x-y-z--", "hip-x86-64-a-b-gfx906"]
     + ["Hip-amdgcn-amd-amdhsa--", "hip-thumbv2-a-b-c", "hip-dxilv1.10-a-b-c", "hip-armxscale-a-b-"],
 )
 def test_errors_are_llvms_word_for_word(bundler, typed):

@@ -14,16 +14,11 @@ from offload_tool.formats.targets.processors import (
     PROCESSORS,
     find_processor,
     nearest_names,
-    processor_of_mach,
 )
 from tests.conftest import Tool, run_tool
 
 AMDGPU = [row for row in PROCESSORS.values() if row.family == "amdgcn"]
 FEATURES = ("sramecc", "xnack")
-
-
-def test_alternative_names_find_the_primary_row():
-    assert find_processor("polaris11") is find_processor("gfx803") is PROCESSORS["gfx803"]
 
 
 @pytest.mark.parametrize("name", ["", "GFX906", "gfx906 ", "gfx90", "vega20", "gfx940"])
@@ -45,11 +40,6 @@ def test_generic_processors_cover_rows_and_promise_only_their_features():
     for generic in generics:
         for name in generic.covers:
             assert set(generic.features) <= set(PROCESSORS[name].features), (generic, name)
-
-
-def test_elf_number_finds_its_processor():
-    assert processor_of_mach(0x3F) is PROCESSORS["gfx90a"]
-    assert processor_of_mach(0) is None
 
 
 def test_nearest_names_begin_with_the_likeliest():

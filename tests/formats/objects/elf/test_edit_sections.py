@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import platform
 import struct
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,6 @@ from tests.conftest import Tool, run_tool
 from tests.formats.object_files import (
     ADDED,
     C_SOURCE,
-    CLASSES,
     CPP_SOURCE,
     PREFIX,
     Objcopy,
@@ -138,52 +135,8 @@ def test_more_than_65280_sections(llvm: Tool, objcopy: Objcopy, tmp_path: Path) 
     assert b".symtab_shndx" not in read_elf_tables(memoryview(removed)).names
 
 
-@pytest.mark.llvm
-def test_program_runs(llvm: Tool, objcopy: Objcopy, tmp_path: Path) -> None:
-    """A program linked from a bundled and an extracted object runs, and so with sections."""
-    if platform.machine() != "x86_64":
-        pytest.skip("the program is for x86-64")
-    (tmp_path / "a.c").write_text(
-        'void _start(void) { __asm__("mov $60, %eax; mov $42, %edi; syscall"); }'
-    )
-    clang = (llvm("clang"), "--target=x86_64-linux-gnu", "-c", "-g")
-    run_tool(*clang, tmp_path / "a.c", "-o", tmp_path / "a.o")
-    bundled = objcopy.check_added(tmp_path / "a.o")
-    for data in (bundled, objcopy.check_removed(bundled)):
-        (tmp_path / "b.o").write_bytes(data)
-        run_tool(llvm("ld.lld"), tmp_path / "b.o", "-o", tmp_path / "program")
-        assert not any(map(is_bundle_section, read_names((tmp_path / "program").read_bytes())))
-        (tmp_path / "program").write_bytes(objcopy.check_added(tmp_path / "program"))
-        assert subprocess.run([tmp_path / "program"], check=False).returncode == 42
-
-
 def read_names(data: bytes) -> tuple[bytes, ...]:
     return read_elf_tables(memoryview(data)).names
-
-
-@pytest.mark.parametrize("name", CLASSES)
-def test_what_an_independent_reader_sees(name: str, tmp_path: Path) -> None:
-    """Every content, symbol, relocation and group member is where its new tables say."""
-    bundled = make_elf(name, dict(ADDED))
-    plain = assemble(plan_removed(bundled), bundled, [], tmp_path)
-    elf = ELFFile(io.BytesIO(plain))
-    names = [section.name for section in elf.iter_sections()]
-    wanted = ["", ".text", ".group", ".text.grp", ".rel.text", ".symtab", ".strtab"]
-    assert names == wanted
-    symbols = elf.get_section(5)
-    assert [symbol.name for symbol in symbols.iter_symbols()] == [
-        *("", "local", "main", "group_name", "outside")
-    ]
-    assert elf.get_section(symbols["sh_link"]).name == ".strtab"
-    (relocation,) = elf.get_section(4).iter_relocations()
-    assert symbols.get_symbol(relocation["r_info_sym"]).name == "outside"
-    assert symbols.get_symbol(elf.get_section(2)["sh_info"]).name == "group_name"
-    assert elf.get_section(1).data() == b"code" * 4
-    contents = [content for _, content in ADDED]
-    again = assemble(plan_added(plain), plain, contents, tmp_path)
-    sections = list(ELFFile(io.BytesIO(again)).iter_sections())[-2:]
-    assert [(section.name.encode(), section.data()) for section in sections] == ADDED
-    assert {section["sh_flags"] for section in sections} == {0x80000000}
 
 
 def test_other_string_tables_keep_their_content(tmp_path: Path) -> None:
