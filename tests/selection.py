@@ -155,7 +155,6 @@ SLOW: dict[str, tuple[str, ...]] = {
         *("test_30_000_kernels", "test_axe*", "test_requests_are_seen", "test_hostile_names*"),
     ),
     "tests/cli/test_packager.py": ("test_extraction_is_llvms",),
-    "tests/cli/test_pch_chain.py": ("test_random_projects_would_differ",),
     "tests/launch/test_ccache.py": ("test_what_is_compiled*",),
     "tests/launch/test_edit_trials.py": ("test_edits_of_cuda*", "test_stale_object_is_found"),
     "tests/formats/targets/test_bundle_entry_id_llvm.py": ("test_kinds_and_target_ids*",),

@@ -17,6 +17,7 @@ from offload_tool.cli import main
 from offload_tool.toolchain import select
 from offload_tool.toolchain.probe import Toolchain
 from tests.cli.browsing import Browser, headless_chromium
+from tests.conftest import run_tool
 from tests.scripts import script
 
 KERNEL = """\
@@ -57,6 +58,12 @@ def state(path: str) -> tuple[int, int]:
 def names() -> set[str]:
     """Return the names in the current folder."""
     return {path.name for path in Path().iterdir()}
+
+
+def hits() -> int:
+    """Return how many compiles ccache had results of."""
+    found = dict(line.split("\t")[:2] for line in run_tool("ccache", "--print-stats").splitlines())
+    return int(found["direct_cache_hit"]) + int(found["preprocessed_cache_hit"])
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from offload_tool.io import process
 from offload_tool.run import cut_off, driverless
 from tests.cli.conftest import run, state
 from tests.cli.test_compile import GFX906
-from tests.conftest import Capture
 
 SOURCE = """\
 #include "h.h"
@@ -85,17 +84,6 @@ def test_edits(compiled: Callable[..., int]) -> None:
         assert compiled(flag) == ONE_STAGE
 
 
-def test_output_that_is_not_what_was_made(compiled: Callable[..., int]) -> None:
-    for text in (b"damaged", None):
-        if text is None:
-            Path("k.co").unlink()
-        else:
-            Path("k.co").write_bytes(text)
-        with Path("k.hip").open("a") as file:
-            file.write("// a comment\n")
-        assert compiled() == TWO_STAGES
-
-
 def test_file_that_the_command_names(compiled: Callable[..., int]) -> None:
     """A change of a file named by the command runs both stages: the backend may read it."""
     Path("more.h").write_text("// one\n")
@@ -117,26 +105,6 @@ def test_files_of_the_assembler(compiled: Callable[..., int]) -> None:
     Path("data.inc").write_text("2\n")
     assert compiled() == ONE_STAGE  # without a manifest, as the first compile
     assert compiled() == ONE_STAGE
-
-
-def test_precompiled_header(compiled: Callable[..., int], capfd: Capture) -> None:
-    """A pass with a PCH is compared with the last such pass, even if the PCH was rebuilt."""
-    pch = ("compile", "k.hip", "-o", "k.pch", "--target-id", "gfx906", "--emit-pch")
-    source = SOURCE.replace('"h.h"', "<h.h>")
-    Path("h.h").write_text(HEADER + "// text of a header\n" * 10)
-    Path("k.hip").write_text(source)
-    assert run(*pch, "--", *FLAGS) == 0
-    with_pch = ("--pch", "k.pch")
-    compiled(words=with_pch)  # its bitcode may equal that without a PCH
-    for name, text, expected in (
-        ("k.hip", source + "// a comment\n", FRONT_END),
-        ("h.h", HEADER + "// a comment\n", FRONT_END),
-        ("h.h", HEADER.replace("3.5", "4.5"), TWO_STAGES),
-    ):
-        Path(name).write_text(text)
-        assert run(*pch, "--", *FLAGS) == 0
-        assert compiled(words=with_pch) == expected
-    assert "is not used" not in capfd.readouterr().err
 
 
 def test_errors(compiled: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:

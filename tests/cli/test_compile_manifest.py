@@ -19,9 +19,8 @@ from offload_tool.toolchain import select
 from offload_tool.toolchain.probe import Toolchain
 from tests.cli.conftest import KERNEL, names, run, state
 from tests.cli.test_compile import BARE, CPU, FLAGS, GFX906, REGION
-from tests.conftest import Tool, needs_clang
+from tests.conftest import Tool
 from tests.scripts import script
-from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 from tests.toolchain.installed import write_device_libraries
 
 WORDS = [*GFX906, "--depfile", "k.d", "--stamp", "k.stamp"]
@@ -122,34 +121,6 @@ def test_without_a_depfile(compiles: Callable[..., bool]) -> None:
     assert names() == {"k.hip", "k.co", ".k.co.manifest", "first", "second"}
 
 
-def test_another_compiler(
-    folder: Path,
-    stand_in: Callable[[str], None],
-) -> None:
-    """A different wrapper script, or one with a different compiler, compiles again."""
-    stand_in(f'echo run >>"{folder.parent}/log"; exec "$real" "$@"')
-    log = folder.parent / "log"
-    assert run(*WORDS, *FLAGS) == 0
-    assert run(*WORDS, *FLAGS) == 0
-    assert log.read_text() == "run\n"
-    stand_in(f'echo run >>"{folder.parent}/log"; exec "$real" "$@" # another')
-    assert run(*WORDS, *FLAGS) == 0
-    assert log.read_text() == "run\nrun\n"
-
-
-def test_words_after_the_compiler(
-    compiles: Callable[..., bool],
-    compiler: Toolchain,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    if compiler.origin.startswith("embedded"):
-        pytest.skip("needs a clang of its own")
-    for word in ("-DW=1", "-DW=2"):
-        monkeypatch.setenv("OFFLOAD_CLANG", f"{compiler.clang[0]} {word}")
-        assert compiles(*WORDS, *FOLDERS)
-        assert not compiles(*WORDS, *FOLDERS)
-
-
 FOLDER_TOLD = {
     "response file": ("@words", {}, True),
     "compiler": ("-O2", {"OFFLOAD_CLANG": "{} -g"}, True),
@@ -182,55 +153,11 @@ def test_moved_folder(
     assert str(folder).encode() not in Path("k.co").read_bytes()
 
 
-def test_saved_during_the_compile(
-    compiles: Callable[..., bool], monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
-    saving = script(folder.parent / "saving", f'"$@"; echo "{TWO.strip()}" >second/value.h')
-    counting = os.environ["OFFLOAD_LAUNCHER"]
-    monkeypatch.setenv("OFFLOAD_LAUNCHER", saving)
-    assert run(*WORDS, *FOLDERS) == 0
-    monkeypatch.setenv("OFFLOAD_LAUNCHER", counting)
-    assert compiles(*WORDS, *FOLDERS)
-    assert not compiles(*WORDS, *FOLDERS)
-    made = Path("k.co").read_bytes()
-    assert compiles(*WORDS, "-o", "other.co", *FOLDERS)
-    assert Path("other.co").read_bytes() == made
-
-
 @pytest.mark.parametrize("flag", ["--save-temps", "-save-temps=obj"])
 def test_save_temps(compiles: Callable[..., bool], flag: str) -> None:
     """If each job writes a depfile, ours still lists the source and its headers."""
     assert compiles(*WORDS, *FOLDERS, flag)
     assert read_depfile(Path("k.d"))[:2] == ["k.hip", "second/value.h"]
-
-
-@pytest.mark.parametrize("is_read", [True, False])
-def test_newer_gcc(
-    compiles: Callable[..., bool], folder: Path, compiler: Toolchain, is_read: bool
-) -> None:
-    """A newer GCC, which clang selects, leads to a compile if the source reads it."""
-    needs_clang(compiler, "it has headers of its own instead of GCC's")
-
-    def gcc(version: int, text: str) -> None:
-        for name, held in (
-            ("lib/gcc/x86_64-linux-gnu/{}/crtbegin.o", ""),
-            ("include/c++/{}/g.h", text),
-        ):
-            file = folder.parent / "gcc" / name.format(version)
-            file.parent.mkdir(parents=True)
-            file.write_text(held)
-
-    gcc(11, ONE)
-    args = [*WORDS, *FLAGS, f"--gcc-toolchain={folder.parent}/gcc"]
-    head = "#include <g.h>\n" if is_read else ONE
-    Path("k.hip").write_text(head + KERNEL.replace("VALUE", "HERE"))
-    assert compiles(*args)
-    before = Path("k.co").read_bytes()
-    assert not compiles(*args)
-    gcc(12, TWO)
-    assert compiles(*args) == is_read
-    assert (Path("k.co").read_bytes() != before) == is_read
-    assert not compiles(*args)
 
 
 def test_device_link(folder: Path) -> None:
@@ -352,28 +279,6 @@ def test_what_a_killed_call_left(compiles: Callable[..., bool]) -> None:
 
 
 @pytest.mark.llvm
-def test_library_of_the_compiler(
-    compiles: Callable[..., bool],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    llvm: Tool,
-) -> None:
-    """After its library is replaced, or found in an earlier folder, the compiler runs again."""
-    real = llvm("clang")
-    monkeypatch.setenv("OFFLOAD_CLANG", str(clang_in_parts(tmp_path / "llvm", real, 1)))
-    args = [*WORDS, *FLAGS]
-    Path("k.hip").write_text(KERNEL.replace("VALUE", "HERE"))
-    assert compiles(*args)
-    assert not compiles(*args)
-    for folder in ("lib", "first"):
-        before = state("k.co")
-        write_library(tmp_path / "llvm" / folder, real, 2 if folder == "lib" else 3)
-        assert compiles(*args)
-        assert state("k.co") != before
-        assert not compiles(*args)
-
-
-@pytest.mark.llvm
 def test_device_library_that_was_missing(
     compiles: Callable[..., bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, llvm: Tool
 ) -> None:
@@ -389,26 +294,3 @@ def test_device_library_that_was_missing(
     (tmp_path / "ocml.bc").rename(libraries / "ocml.bc")
     compiles(*args)
     assert str(libraries / "ocml.bc") in Path(".k.co.manifest").read_text()
-
-
-@pytest.mark.llvm
-@pytest.mark.parametrize("is_there", [False, True])
-def test_linker_that_appears(
-    compiles: Callable[..., bool],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    llvm: Tool,
-    *,
-    is_there: bool,
-) -> None:
-    """A new lld in a folder of COMPILER_PATH links again, even if the folder is new."""
-    tools = tmp_path / "tools"
-    if is_there:
-        tools.mkdir()
-    monkeypatch.setenv("COMPILER_PATH", f"{tmp_path}/none:{tools}")
-    args = [*WORDS, *FOLDERS]
-    assert compiles(*args)
-    assert not compiles(*args)
-    tools.mkdir(exist_ok=True)
-    script(tools / "lld", f'exec {Path(llvm("clang")).resolve().parent}/lld "$@"')
-    assert compiles(*args)

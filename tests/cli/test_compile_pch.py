@@ -250,15 +250,6 @@ def test_messages(project: Path, capfd: Capture) -> None:
     assert_same(capfd, "device", *flags, why=why)
 
 
-def test_explicit_instantiation(project: Path, capfd: Capture) -> None:
-    """A header whose kernels would change their order with a PCH is rejected."""
-    text = HEADER + "template __global__ void templated<int>(int*);\n"
-    Path("second/header.h").write_text(text)
-    assert emit("device") == 0
-    why = f"'second/header.h:{len(text.splitlines())}' has an explicit instantiation"
-    assert_same(capfd, "device", why=why)
-
-
 @pytest.mark.parametrize(
     ("text", "name"),
     [

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +17,6 @@ from tests.cli.conftest import names, run
 from tests.conftest import ROOT, Capture
 from tests.fuzz.seeds import HERE
 from tests.operations.fatbins import make_bundle
-from tests.scripts import script
 
 COMMANDS = [
     *("list", "extract", "match", "thin", "split", "join", "merge", "check", "diff", "report"),
@@ -213,21 +210,6 @@ def test_launched_compiler_error() -> None:
         [sys.executable, "-m", "offload_tool", "launch", "sh", "-c", "exit 42"], check=False
     )
     assert done.returncode == 42
-
-
-def test_signals(folder: Path) -> None:
-    environment = {
-        **os.environ,
-        "OFFLOAD_LAUNCHER": script(folder.parent / "slow", "touch begun; exec sleep 60"),
-    }
-    command = [sys.executable, "-m", "offload_tool", *GFX906, *FLAGS]
-    with subprocess.Popen(command, env=environment) as process:
-        for _ in range(3000):
-            if Path("begun").exists():
-                break
-            time.sleep(0.01)
-        process.terminate()
-        assert process.wait(timeout=20) == 128 + signal.SIGTERM
 
 
 @case("`bundler`, `packager`, `wrapper`", "1")

@@ -6,22 +6,17 @@ rejected cases, with the compile that would otherwise result.
 
 from __future__ import annotations
 
-import os
-import random
-import re
-import shutil
 import time
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from offload_tool.pch import pch
+from tests.cli.conftest import hits
 from tests.cli.test_compile_manifest import SETTLED
 from tests.cli.test_compile_pch import LAUNCH, SIDES, assert_same, compiled, emit
-from tests.conftest import Capture, missing, run_tool
+from tests.conftest import Capture, program
 
 DIFFERENT = (
     "different leading includes: it must begin with those of the precompiled header, '{}' is"
@@ -221,16 +216,9 @@ def test_table(
         assert wrong["output"] != plain["output"]
 
 
-def hits() -> int:
-    done = run_tool("ccache", "--print-stats")
-    found = dict(line.split("\t")[:2] for line in done.splitlines())
-    return int(found["direct_cache_hit"]) + int(found["preprocessed_cache_hit"])
-
-
 def test_cache_of_compiles(folder: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler cache hits with a PCH, of a chain too, also after an edit was undone."""
-    if shutil.which("ccache") is None:
-        missing("ccache")
+    program("ccache")
     monkeypatch.setenv("CCACHE_DIR", str(folder.parent / "ccache"))
     write({})
     expected = compiled("device", "--", *FLAGS)
@@ -243,96 +231,3 @@ def test_cache_of_compiles(folder: Path, capfd: Capture, monkeypatch: pytest.Mon
         assert capfd.readouterr().err == ""
         assert (found == expected) == (text == H)
         assert hits() == count
-
-
-MACROS = ("A_H", "B_H", "C_H")
-HEADERS = ("h0.h", "h1.h", "sub/h2.h", "sub/h3.h", "inc/h4.h", "h5.h")
-"""Most sources begin with the first one."""
-USED, WRONG = 25, 8
-SEEDS = range(16) if os.environ.get("CI") else range(8)
-
-
-def random_project(rng: random.Random) -> tuple[dict[str, str], list[str]]:
-    """Return files whose headers define and test a few macros, and three sources.
-
-    They always compile, and the result shows which files were read, and in which order.
-    """
-    files = dict.fromkeys(("maker.hip", "k0.hip", "k1.hip"), "")
-    for number, name in enumerate(HEADERS):
-        macro = rng.choice(MACROS)
-        guard = rng.choice(["#pragma once\n", f"#ifndef {macro}\n#define {macro} 1\n", ""])
-        guard = guard if number else "#pragma once\n"
-        # An unguarded header may include only later ones, so that recursion ends.
-        others = HEADERS if guard else HEADERS[number + 1 :]
-        first = _include(rng, name, others) if rng.random() < 0.8 else ""
-        first = first if not number or rng.random() < 0.4 else _include(rng, name, HEADERS[:1])
-        later = _include(rng, name, others) if rng.random() < 0.3 else ""
-        asked = rng.choice([f"defined {rng.choice(MACROS)}", f"CAT({rng.choice('ABC')}, _H)"])
-        shown = [
-            "#define CAT(a, b) a##b\n",
-            f"#if {asked}\n#define V{number} 1\n#else\n#define V{number} 2\n#endif\n",
-            '_Static_assert(__COUNTER__ >= 0, "");\n',
-            rng.choice(["", "", f"#undef {rng.choice(MACROS)}\n"]),
-            "#ifndef FIRST\n#define FIRST __FILE__\n#endif\n",
-        ]
-        end = "#endif\n" if guard.startswith("#ifndef") else ""
-        files[name] = f"// text\n{guard}{first}{''.join(shown)}{later}{end}"
-    values = "".join(f"#ifdef V{n}\nextern const int v{n} = V{n};\n#endif\n" for n in range(6))
-    for name in [name for name, text in files.items() if not text]:
-        whose = HEADERS[:1] if name == "maker.hip" else HEADERS
-        begin = _include(rng, name, whose) + _include(rng, name, HEADERS)
-        files[name] = f"{begin}{values}extern const int count = __COUNTER__;\n"
-    flags = rng.choice([[], [], [], [f"-D{rng.choice(MACROS)}"], ["-include", rng.choice(HEADERS)]])
-    return files, flags
-
-
-def _include(rng: random.Random, includer: str, of: Sequence[str]) -> str:
-    if not of:
-        return ""
-    name = rng.choice(of)
-    if name.startswith("inc/"):
-        return f"#include <{name.removeprefix('inc/')}>\n"
-    return f'#include "{os.path.relpath(name, Path(includer).parent)}"\n'
-
-
-def _outcomes(rng: random.Random, capfd: Capture) -> Counter[str]:
-    """Compile two sources of a random project with the PCH of a third, and without."""
-    files, flags = random_project(rng)
-    write(files)
-    args = ["--", *FLAGS, "-w", *flags]
-    found: Counter[str] = Counter()
-    time.sleep(SETTLED)
-    try:
-        status = emit("host", *args, source="maker.hip")
-    except SystemExit:
-        status = 2
-    if status:
-        return Counter(["no PCH"])
-    for source in ("k0.hip", "k1.hip", "maker.hip"):
-        try:
-            plain = compiled("host", *args, source=source)
-        except AssertionError:  # its headers include each other endlessly
-            found["broken"] += 1
-            continue
-        capfd.readouterr()
-        with_it = compiled("host", *args, source=source, use="host.pch")
-        output = capfd.readouterr().err
-        reason = re.sub(r"'[^']*'", "", output.partition("' is not used: ")[2]).strip()
-        found["different" if with_it != plain else reason or "same"] += 1
-    return found
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_random_projects(folder: Path, capfd: Capture, seed: int) -> None:
-    """Sources of random headers have equal outputs, depfiles and manifests, or a reason."""
-    assert _outcomes(random.Random(seed), capfd)["different"] == 0
-
-
-def test_random_projects_would_differ(
-    folder: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without the checks, some of these projects differ; with them, some PCHs are used."""
-    assert _outcomes(random.Random(USED), capfd)["same"] == 3
-    monkeypatch.setattr(pch, "reason_of_includers", lambda *_: "")
-    monkeypatch.setattr(pch.UsablePch, "_reason_of_names", lambda *_: "")
-    assert _outcomes(random.Random(WRONG), capfd)["different"] > 0
