@@ -63,19 +63,6 @@ def test_extract_targets(bundle: Path, tmp_path: Path, capsys: Capture) -> None:
     ]
 
 
-def test_extract_missing(bundle: Path, tmp_path: Path, capsys: Capture) -> None:
-    """A target without an image leads to one line on stderr, and nothing is written."""
-    out = tmp_path / "out"
-    assert main(["extract", str(bundle), "--target", "gfx1030", "-o", str(out)]) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err == (
-        f"offload-tool: error: '{bundle}': no image for gfx1030; images found: "
-        f"{ID}gfx906, {ID}gfx90a:xnack+\n"
-    )
-    assert not out.exists()
-
-
 def test_match(bundle: Path, capsys: Capture) -> None:
     """Match prints the images that the device would load, with status 0."""
     assert main(["match", str(bundle), "gfx90a:xnack+"]) == 0

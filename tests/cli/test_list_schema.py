@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from offload_tool import Compression, DeviceImage, PackagedImage, embed_bundle, package_images
+from offload_tool import DeviceImage, PackagedImage, package_images
 from offload_tool.cli import main
 from offload_tool.formats.cuda.fatbin import _KINDS as CUDA_IMAGE_KINDS
 from offload_tool.formats.kpack.archive import ZSTD
@@ -23,15 +22,14 @@ from tests.cli.conftest import schema_judge
 from tests.conftest import Capture
 from tests.formats.cuda.test_fatbin import cuda_fatbin
 from tests.formats.marked_programs import marked_program
-from tests.formats.object_files import make_elf
 from tests.fuzz.seeds import HERE as FUZZ
-from tests.operations.archives import archive, thin_archive
+from tests.operations import test_image_data
+from tests.operations.archives import thin_archive
 from tests.operations.fatbins import HOST, code, make_bundle
 from tests.operations.test_kpack_archives import write as write_kpack_archive
 
 IMAGES = {HOST: b"", "gfx9-4-generic": code("generic"), "gfx90a:xnack+": code("gfx90a", 77)}
 SEEDS = FUZZ / "seeds"
-LINES = {HOST: b"h\n", "gfx906": b"d\n"}
 
 
 @pytest.fixture(scope="module")
@@ -57,27 +55,6 @@ def listed(capsys: Capture, judge: jsonschema.Draft202012Validator) -> List:
     return run
 
 
-def _bundle(folder: Path) -> Path:
-    return make_bundle(folder / "bundle", IMAGES)
-
-
-def _compressed(folder: Path) -> Path:
-    return make_bundle(folder / "compressed", IMAGES, compression=Compression())
-
-
-def _text(folder: Path) -> Path:
-    return make_bundle(folder / "text", LINES, file_type="ll")
-
-
-def _object(folder: Path) -> Path:
-    return make_bundle(folder / "b.o", {HOST: make_elf(), "gfx906": b"code"}, file_type="o")
-
-
-def _embedded(folder: Path) -> Path:
-    embed_bundle(_bundle(folder), folder / "e.o", cuid="x", host_triple="x86_64-pc-linux-gnu")
-    return folder / "e.o"
-
-
 def _package(folder: Path) -> Path:
     images = []
     for name, content in (("a.bc", b"BC\xc0\xde"), ("b.o", b"x"), ("c.cubin", b"y"), ("d", b"")):
@@ -100,23 +77,8 @@ def _code_object(folder: Path) -> Path:
     return folder / "x.co"
 
 
-def _archive(folder: Path) -> Path:
-    return archive(folder / "lib.a", _bundle(folder), _package(folder))
-
-
-def _thin(folder: Path) -> Path:
-    _compressed(folder)
-    return thin_archive(folder / "thin.a", ["compressed"])
-
-
-def _zip(folder: Path) -> Path:
-    with zipfile.ZipFile(folder / "x.whl", "w", zipfile.ZIP_DEFLATED) as made:
-        made.write(_archive(folder), "lib/lib.a")
-    return folder / "x.whl"
-
-
 def _folder(folder: Path) -> Path:
-    _bundle(folder)
+    test_image_data.plain(folder / "bundle")
     _cuda(folder)
     return folder
 
@@ -132,22 +94,18 @@ def _marked(folder: Path) -> Path:
     return _kpack(folder).with_name("a.so")
 
 
-MAKERS = {
-    "bundle": _bundle,
-    "compressed": _compressed,
-    "text": _text,
-    "object": _object,
-    "embedded": _embedded,
-    "package": _package,
-    "cuda": _cuda,
-    "code object": _code_object,
-    "archive": _archive,
-    "thin": _thin,
-    "kpack": _kpack,
-    "kpack marker": _marked,
-    "zip": _zip,
-    "folder": _folder,
-}
+def _thin(folder: Path) -> Path:
+    test_image_data.compressed(folder / "compressed")
+    return thin_archive(folder / "thin.a", ["compressed"])
+
+
+def _of_image_data(make: Callable[[Path], Path]) -> Callable[[Path], Path]:
+    return lambda folder: make(folder / "input")
+
+
+OWN = (_package, _cuda, _code_object, _kpack, _marked, _thin, _folder)
+MAKERS = {make.__name__: make for make in OWN}
+MAKERS |= {make.__name__: _of_image_data(make) for make in test_image_data.MAKERS}
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
@@ -223,7 +181,7 @@ def test_anything_else_is_refused(
     tmp_path: Path, judge: jsonschema.Draft202012Validator, listed: List
 ) -> None:
     """Missing and new keys, and invalid values, do not conform."""
-    (image, *_) = listed(_bundle(tmp_path))
+    (image, *_) = listed(test_image_data.plain(tmp_path / "b"))
     assert judge.is_valid([copy.deepcopy(image)])
     for wrong in _damaged(image):
         assert not judge.is_valid([wrong]), wrong

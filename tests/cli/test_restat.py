@@ -105,29 +105,3 @@ def test_errors_leave_the_output(capfd: Capture) -> None:
     assert "'none'" in capfd.readouterr().err
     assert run("archive", "--restat", "-o", "out", "none") == 1
     assert Path("out").stat().st_mtime == 1
-
-
-def test_archive_is_that_of_llvm_ar(llvm: Tool) -> None:
-    """`archive` writes the same as llvm-ar for files named without their folders."""
-    Path("sub").mkdir()
-    Path("sub/d").write_text("x" * 33)
-    assert run("archive", "-o", "ours.a", "a", "sub/d") == 0
-    run_tool(llvm("llvm-ar"), "rcsD", "--format=gnu", "theirs.a", "a", "sub/d")
-    assert Path("ours.a").read_bytes() == Path("theirs.a").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("args", "status", "message"),
-    [
-        (["-o", "out"], 2, "required: NAME"),
-        (["a"], 2, "required: -o"),
-        (["-o", "out", "none"], 1, "'none': No such file"),
-        (["-o", "none/out", "a"], 1, "'none/out'"),
-        (["-o", "out", "a", "./a"], 1, "two archive members would have the name 'a'"),
-        (["-o", "out", "."], 1, "'.'"),
-    ],
-)
-def test_wrong_usage_of_archive(capfd: Capture, args: list[str], status: int, message: str) -> None:
-    assert run("archive", *args) == status
-    assert message in capfd.readouterr().err.splitlines()[-1]
-    assert not Path("out").exists()

@@ -352,11 +352,6 @@ def test_no_images(tmp_path: Path, content: bytes, message: str) -> None:
     assert str(path) in str(caught.value)
 
 
-def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="nowhere"):
-        list_images(tmp_path / "nowhere")
-
-
 def test_what_stands_behind_a_bundle(tmp_path: Path) -> None:
     """Anything behind an uncompressed bundle is passed over, as by LLVM; not behind another."""
     bundle = make_bundle(tmp_path / "b", {HOST: b"", "gfx906": b"image"})

@@ -194,9 +194,3 @@ def test_indexes_of_images(tmp_path: Path) -> None:
     assert places == [(container, at) for container in range(3) for at in range(3)]
     chosen: list[DeviceImage] = list(iter_images(path, devices=[Device.parse("gfx906")]))
     assert [(image.index, image.image_index) for image in chosen] == [(0, 1), (1, 1), (2, 1)]
-
-
-def test_host_entries_are_told_apart(tmp_path: Path) -> None:
-    images = [image for image, _ in iter_image_data(plain(tmp_path / "b"))]
-    assert [image.is_host for image in images] == [image.kind == "host" for image in images]
-    assert any(image.is_host for image in images)

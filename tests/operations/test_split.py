@@ -234,26 +234,3 @@ def test_refused(hip_objects: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is in the folder to be split"):
         split_file(tmp_path / "folder", tmp_path / "folder/out")
     assert not (tmp_path / "out").exists()
-
-
-def test_cut_files(library: Path, tmp_path: Path) -> None:
-    data = library.read_bytes()
-    broken = tmp_path / "broken"
-    tables = read_elf_tables(memoryview(data))
-    places = [*range(0, 64, 3), *range(tables.header.e_shoff, len(data), 61)]
-    for at in (*range(0, len(data), len(data) // 60), *places):
-        broken.write_bytes(data[:at])
-        try_to_split(broken, tmp_path / "out")
-        changed = bytearray(data)
-        changed[at] ^= 0xFF
-        broken.write_bytes(changed)
-        try_to_split(broken, tmp_path / "out")
-
-
-def try_to_split(path: Path, out: Path) -> None:
-    try:
-        split_file(path, out)
-    except OffloadError:
-        assert not out.exists()
-    else:
-        shutil.rmtree(out)

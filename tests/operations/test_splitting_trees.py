@@ -183,13 +183,6 @@ def test_options(wheel: Path, tmp_path: Path) -> None:
         assert registered(tmp_path / "site/demo" / name)[0].code("gfx942")
 
 
-def test_same_bytes(wheel: Path, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        split_file(wheel, tmp_path / name)
-    for path in (tmp_path / "one").iterdir():
-        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
-
-
 def test_other_writers(wheel: Path, tmp_path: Path, libraries: Path) -> None:
     """Wheels with stored members, data descriptors, extra fields and comments are copied intact."""
     path = tmp_path / "odd" / NAME

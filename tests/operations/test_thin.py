@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
 from offload_tool import Compression, embed_bundle, list_images
-from offload_tool.errors import FormatError, LimitError, OffloadError, UnsupportedError, UsageError
+from offload_tool.errors import FormatError, LimitError, UnsupportedError, UsageError
 from offload_tool.formats.objects.elf.reader import ElfTables, read_elf_tables
 from offload_tool.operations.match import Device, NoImageError
 from offload_tool.operations.merge import merge_files
@@ -563,28 +562,3 @@ def test_embedded_object(tmp_path: Path) -> None:
     assert made.names == expected.names
     for number in range(1, len(made.names)):
         assert bytes(made.content(number)) == bytes(expected.content(number))
-
-
-@pytest.mark.llvm
-def test_broken_libraries(build: Path, llvm: Tool, tmp_path: Path) -> None:
-    """With any defect in a library's headers, it is thinned or rejected with a reason."""
-    path = link(build, llvm("clang"), tmp_path / "library", "library-lld")
-    data = path.read_bytes()
-    tables = read_elf_tables(memoryview(data))
-    places = [
-        *range(16, 64),
-        *range(64, 64 + 56 * len(tables.segments)),
-        *range(tables.header.e_shoff, len(data)),
-    ]
-    random = Random(7)
-    refused = 0
-    for _ in range(400):
-        broken = bytearray(data)
-        for _ in range(random.choice((1, 1, 3))):
-            broken[random.choice(places)] = random.choice((0, 1, 0x7F, 0xFF, random.randrange(256)))
-        (tmp_path / "broken").write_bytes(broken)
-        try:
-            thin_file(tmp_path / "broken", tmp_path / "out", keep=[Device.parse("gfx906")])
-        except OffloadError:
-            refused += 1
-    assert 50 < refused < 400
