@@ -182,9 +182,8 @@ def repack_bundle(
 
     :raises NoContainerError: the file is not a bundle of the binary layout.
     :raises UsageError: the file holds several bundles, or an alignment is below 1.
-    :raises FormatError: the bundle is broken.
     :raises UnsupportedError: the version is unknown, or the bundle is too large for version 2.
-    :raises FileError: a file cannot be read or written.
+    :raises FormatError, FileError: a file is broken, or cannot be read or written.
     """
     with InputFile(path) as source:
         opened = open_bundle(source, "bc")

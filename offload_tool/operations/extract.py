@@ -78,9 +78,8 @@ def extract_device_images(
 
     :raises NoImageError: there is no image for one of `devices`.
     :raises NoContainerError: the file holds no container of device images.
-    :raises FormatError: the file is broken.
     :raises UnsupportedError: the format is not supported, or an image cannot be unpacked.
-    :raises FileError: a file cannot be read or written.
+    :raises FormatError, FileError: a file is broken, or cannot be read or written.
     """
     requested = RequestedDevices(devices)
     names: set[str] = set()

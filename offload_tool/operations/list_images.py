@@ -80,9 +80,7 @@ def list_images(path: StrPath) -> list[DeviceImage]:
     entries, because the container stores them.
 
     :raises NoContainerError: the file holds no container of device images.
-    :raises FormatError: the file or one in it is broken.
-    :raises UnsupportedError: the format of the file or of one in it is not supported.
-    :raises FileError: the file cannot be read.
+    :raises FormatError, UnsupportedError, FileError: the file is broken, unsupported or unusable.
     """
     return list(iter_images(path))
 

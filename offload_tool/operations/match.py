@@ -285,9 +285,7 @@ def match_images(
     device loads what is linked of it. `skipped` is called as for `iter_images`.
 
     :raises NoContainerError: the file holds no container of device images.
-    :raises FormatError: the file is broken.
-    :raises UnsupportedError: the format is not supported.
-    :raises FileError: the path cannot be read.
+    :raises FormatError, UnsupportedError, FileError: the file is broken, unsupported or unusable.
     """
     for found in find_containers(path, skipped=skipped):
         images = [i for i in found.images if i.kind != OffloadKind.HOST or device.is_host]

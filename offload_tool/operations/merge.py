@@ -79,10 +79,8 @@ def merge_files(paths: Sequence[StrPath], output: StrPath, *, keep_equal: bool =
 
     :raises MergeError: two files contain the same target, two targets exclude each other, or
         host entries differ; the message names both files.
-    :raises FormatError: a file is broken.
-    :raises UnsupportedError: the version or format of a file is not supported.
     :raises UsageError: there are fewer than two files, or their kinds cannot be merged.
-    :raises FileError: a file cannot be read or written.
+    :raises FormatError, UnsupportedError, FileError: a file is broken, unsupported or unusable.
     """
     if len(paths) < 2:
         raise UsageError("expected two or more files to merge; give the builds of all targets")

@@ -135,10 +135,9 @@ def split_file(
     have the same bytes are left untouched. All outputs are written, or none.
 
     :raises NoContainerError: there is no device code.
-    :raises FormatError: an input is broken.
     :raises UnsupportedError: an input cannot be split, or is signed.
     :raises UsageError: an option does not fit the input, or archives cannot hold a name.
-    :raises FileError: a file cannot be read or written.
+    :raises FormatError, FileError: a file is broken, or cannot be read or written.
     """
     if scheme not in SCHEMES:
         raise UsageError(f"expected the scheme {' or '.join(SCHEMES)}, found {scheme!r}")

@@ -129,10 +129,9 @@ def thin_file(
 
     :raises NoImageError: there is no image for one of `keep`.
     :raises NoContainerError: the file holds no container of device images.
-    :raises FormatError: the file is broken.
     :raises UnsupportedError: the file cannot be thinned safely.
     :raises UsageError: no devices, a zip file that is not a wheel, or an output in the folder.
-    :raises FileError: a file cannot be read or written.
+    :raises FormatError, FileError: a file is broken, or cannot be read or written.
     """
     if not keep:
         raise UsageError("no devices to keep; give at least one target ID")

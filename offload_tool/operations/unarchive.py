@@ -113,10 +113,9 @@ def unbundle_archive(
 
     :raises NotAnArchiveError: the file does not have the magic of an archive.
     :raises FormatError: the archive or a member is broken, or a thin archive's member is missing.
-    :raises UnsupportedError: the version or format of one of them is not supported.
     :raises MissingCodeObjectError: there are no code objects for a target.
     :raises UsageError: there are no targets.
-    :raises FileError: a file cannot be read or written.
+    :raises UnsupportedError, FileError: a file is not supported, or cannot be read or written.
     """
     if not outputs:
         raise UsageError("no targets to unbundle; give at least one bundle entry ID")

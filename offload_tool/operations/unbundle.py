@@ -67,11 +67,9 @@ def unbundle_file(
     otherwise the first is written. With `keep_equal`, files that already have the same bytes are
     left untouched. `opened` is called with the bundle before anything is written.
 
-    :raises FormatError: the file is a broken bundle.
-    :raises UnsupportedError: the version or format is not supported.
     :raises MissingEntriesError: no entry serves one or more of the targets.
     :raises UsageError: no targets, an unknown file type, or with `one_each` several entries.
-    :raises FileError: a file cannot be read or written.
+    :raises FormatError, UnsupportedError, FileError: a file is broken, unsupported or unusable.
     """
     if not outputs:
         raise UsageError("no targets to unbundle; give at least one bundle entry ID")
@@ -118,10 +116,8 @@ def list_entry_ids(
     A file that is not a bundle has none. `file_type` is as for `bundle_files`. `opened` is
     called with the bundle.
 
-    :raises FormatError: the file is a broken bundle.
-    :raises UnsupportedError: the version or format is not supported.
     :raises UsageError: an unknown file type.
-    :raises FileError: the file cannot be read.
+    :raises FormatError, UnsupportedError, FileError: the file is broken, unsupported or unusable.
     """
     with InputFile(path) as source:
         check_file_type(file_type)

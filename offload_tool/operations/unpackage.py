@@ -125,8 +125,7 @@ def extract_images(
     :raises SeveralImagesError: with `one_each`, several images match one output.
     :raises UsageError: with `archive`, a filter without an output; an unknown kind and no `warn`.
     :raises FormatError: the file is broken, or a string cannot be part of a file name.
-    :raises UnsupportedError: the version or format is not supported.
-    :raises FileError: a file cannot be read or written.
+    :raises UnsupportedError, FileError: a file is not supported, or cannot be read or written.
     """
     with InputFile(path) as source, find_offload_binaries(source, padding=options.padding) as found:
         selected = [
