@@ -22,7 +22,7 @@ from messages import escaped, messages_page
 import offload_tool
 from offload_tool.cli.parser import whole_parser
 from offload_tool.scons import builders
-from offload_tool.scons.command_lines import COMMAND_LINES
+from offload_tool.scons.variables import COMMAND_LINES
 
 MARKER = "<!-- From here on, the code is the source: change it, and run docs/reference.py. -->"
 _WIDTH = 100

@@ -65,7 +65,7 @@ ANSWERS = {
     "an output is of another target": "passes/verify_output.py: check_code_object",
     # SCons
     "a construction variable's type and default": "scons/variables.py: VARIABLES",
-    "the default of OFFLOADDEVICECOM": "scons/command_lines.py: COMMAND_LINES",
+    "the default of OFFLOADDEVICECOM": "scons/variables.py: COMMAND_LINES",
     "the compression that the user has set": "scons/settings.py: compression",
     "the compiler of a build": "scons/found_tools.py: toolchain",
     "the devices of OFFLOAD_ARCH": "scons/offload_arch.py: devices",

@@ -31,9 +31,9 @@ from offload_tool.passes.verify_output import (
 )
 from offload_tool.scons import compat
 from offload_tool.scons.graph.declare import NodeBuilder
-from offload_tool.scons.state.compiler_queries import depfile_of
 from offload_tool.scons.state.node_classes import PassOutput
 from offload_tool.scons.state.node_info import code_of, info_of, records_of
+from offload_tool.scons.state.node_resolver import depfile_of
 from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, NO_SCANNER, flags_scanner
 from offload_tool.scons.types import Environment, Node
 
@@ -79,14 +79,14 @@ def _run(
 
 
 def _begin_compile(given: Operands) -> None:
-    records_of(given.node).begin()
+    records_of(given.node).begin_compile()
 
 
 def _finish_compile(given: Operands) -> None:
     records = records_of(given.node)
     try:
         records.job.check(given.output, given.inputs[1] if len(given.inputs) > 1 else None)
-        records.finish()
+        records.finish_compile()
     except CodeObjectError as error:
         if given.env["OFFLOAD_LAUNCHER"] or given.env["OFFLOAD_DIST"]:
             raise blame_launcher(error) from None

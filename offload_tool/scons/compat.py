@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import SCons
 import SCons.Action
@@ -34,7 +34,6 @@ import SCons.Util
 
 from offload_tool.errors import UsageError
 from offload_tool.io.file_digests import file_stat_from
-from offload_tool.scons.state.stored_info import with_stat
 from offload_tool.scons.types import Environment, FileSystem, Folder, Node
 
 T = TypeVar("T")
@@ -74,6 +73,27 @@ for _owner, *_names in _NEEDED:
                 f"SCons {SCons.__version__} has no {_owner.__name__}.{_name}, which this package "
                 "needs; known to work are SCons 4.6 to 4.11"
             )
+
+
+class StatInfo(SCons.Node.FS.FileNodeInfo):  # type: ignore[misc]
+    """SCons's information on a file, and the stat() to which its digest belongs.
+
+    ``.sconsign.dblite`` has this module's name: SCons warns, and builds a folder again, if it
+    cannot import it.
+    """
+
+    __slots__ = ("stat",)
+    stat: tuple[int, ...]
+    field_list: ClassVar[list[str]] = [*SCons.Node.FS.FileNodeInfo.field_list, "stat"]
+
+
+def with_stat(info: SCons.Node.FS.FileNodeInfo) -> StatInfo:
+    """Return information on a file in our class."""
+    if isinstance(info, StatInfo):
+        return info
+    made = StatInfo()
+    made.merge(info)
+    return made
 
 
 def adopt(node: Any, node_class: type) -> None:

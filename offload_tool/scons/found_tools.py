@@ -16,7 +16,6 @@ from offload_tool.passes.capability_check import Job
 from offload_tool.passes.cuda import Ptxas, find_ptxas
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import compat
-from offload_tool.scons.announce import announce
 from offload_tool.scons.compat import is_build
 from offload_tool.scons.graph.call_cache import KINDS, results_of
 from offload_tool.scons.settings import (
@@ -27,6 +26,7 @@ from offload_tool.scons.settings import (
     shell_variables,
     substituted,
 )
+from offload_tool.scons.state.build_log import announce
 from offload_tool.scons.types import Environment
 from offload_tool.toolchain.installations import (
     RuntimeLibrary,

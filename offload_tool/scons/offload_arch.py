@@ -11,11 +11,11 @@ from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.passes import cuda
 from offload_tool.passes.capability_check import supported_targets
 from offload_tool.scons import compat
-from offload_tool.scons.announce import warn
 from offload_tool.scons.compat import is_build
 from offload_tool.scons.found_tools import ptxas, toolchain
 from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.settings import given_targets
+from offload_tool.scons.state.build_log import warn
 from offload_tool.scons.types import Environment
 from offload_tool.toolchain.supported_processors import (
     NATIVE,

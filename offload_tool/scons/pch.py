@@ -50,9 +50,9 @@ from offload_tool.pch.recipe import PchRecipe
 from offload_tool.scons import compat, found_tools, settings
 from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.spawn import DirectRunner, Runner
-from offload_tool.scons.state.compiler_queries import command_of, variables_of
-from offload_tool.scons.state.node_info import info_of, records_of
-from offload_tool.scons.state.node_resolver import digests_now
+from offload_tool.scons.state.build_log import declared_passes
+from offload_tool.scons.state.node_info import records_of
+from offload_tool.scons.state.node_resolver import command_of, digests_now, variables_of
 from offload_tool.scons.types import Environment, Node
 
 FEWEST_USERS = 3
@@ -254,6 +254,7 @@ class PchRunner:
         self._quietly = run.run_quietly if isinstance(run, DirectRunner) else None
         self._run = run
         self._pchs = compat.of_build(env, Pchs)
+        declared_passes(env).pch_statistics = self._pchs.statistics
         wanted = _wanted(env)
         args = cached(env, f"arguments of {like}", lambda: cache(self._declared_args))
         self._pchs.declare(node, lambda: PchKey(self._name, job.kind, wanted, args()))
@@ -263,7 +264,7 @@ class PchRunner:
 
     def __call__(self, command: list[str], environment: dict[str, str]) -> int:
         """Run the command of the compile."""
-        info_of(self._node).pch = None
+        records_of(self._node).resolver.pch = None
         plain = partial(self._run, command, environment)
         try:
             compiled = self._compile_of(command, environment)
@@ -277,7 +278,7 @@ class PchRunner:
         with self._pchs.lock:
             self._pchs.statistics.used += 1
             is_checked = self._check_each and not self._pchs.statistics.used % self._check_each
-        info_of(self._node).pch = found
+        records_of(self._node).resolver.pch = found
         return self._checked(plain) if is_checked else 0
 
     def _compile_of(self, command: list[str], environment: Mapping[str, str]) -> Compile:
@@ -395,7 +396,7 @@ class PchRunner:
         status = plain()
         if status:
             return status
-        info_of(self._node).pch = None
+        records_of(self._node).resolver.pch = None
         check(output)
         with open(output, "rb") as file:
             if file.read() == accelerated:

@@ -16,6 +16,7 @@ import shlex
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -33,6 +34,7 @@ from offload_tool.passes.command import Command
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.run.diagnostics import Warnings, advice_for, warnings_of
 from offload_tool.scons import compat, found_tools, settings
+from offload_tool.scons.state.build_log import DeclaredPass
 from offload_tool.scons.state.node_info import records_of
 from offload_tool.scons.types import Environment
 from offload_tool.toolchain.probe import Toolchain
@@ -101,6 +103,20 @@ def runner_of(env: Environment, job: CompilePass) -> Runner:
     return partial(run_args, program=len(clang))
 
 
+def timed(run: Runner, declared: DeclaredPass) -> Runner:
+    """Return a runner that also measures the time of a pass's command."""
+    declared.seconds = 0.0
+
+    def run_timed(command: list[str], environment: dict[str, str]) -> int:
+        start = time.perf_counter()
+        try:
+            return run(command, environment)
+        finally:
+            declared.seconds = (declared.seconds or 0.0) + time.perf_counter() - start
+
+    return run_timed
+
+
 class DirectRunner:
     """Runs passes without the driver, if possible."""
 
@@ -142,7 +158,7 @@ def with_cut_off(run: Runner, node: Any, stages: Stages) -> Runner:
 
     def run_in_stages(command: list[str], environment: dict[str, str]) -> int:
         output = Path(node.get_internal_path())
-        records_of(node).begin_stages(stages)
+        records_of(node).compile_in_stages(stages)
         if not stages.known_digest:
             output.unlink(missing_ok=True)
         return run(command, environment)

@@ -41,8 +41,8 @@ def test_comparison(project: Project) -> None:
 def test_maker_is_asked_late(project: Project) -> None:
     """What makes the page is looked at when the page is decided about, and not in other builds."""
     project.sconstruct(
-        "import offload_tool.scons.extras.report\n"
-        "offload_tool.scons.extras.report._generator_digest = lambda: 1 / 0\n"
+        "import offload_tool.scons.builders.report\n"
+        "offload_tool.scons.builders.report._generator_digest = lambda: 1 / 0\n"
         "env.OffloadReport('page.html', env.OffloadBundle('k.hip'))\n"
     ).done("k.hipfb")
     assert "ZeroDivisionError" in project.run("page.html").errors

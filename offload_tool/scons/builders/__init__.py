@@ -20,13 +20,12 @@ from offload_tool.errors import CompilerError, OffloadError, UsageError
 from offload_tool.formats.targets.compile_target import parse_target
 from offload_tool.passes import openmp
 from offload_tool.scons import compat, found_tools
-from offload_tool.scons.builders import configure, containers, objects, programs
-from offload_tool.scons.builders.standard import accept_offload_sources, builder_of_scons
-from offload_tool.scons.extras.compile_commands import offload_compilation_database
-from offload_tool.scons.extras.report import offload_report
-from offload_tool.scons.extras.summary import offload_progress
+from offload_tool.scons.builders import containers, objects, programs, standard
+from offload_tool.scons.builders.compile_commands import offload_compilation_database
+from offload_tool.scons.builders.report import offload_report
 from offload_tool.scons.graph.call_cache import KINDS, call_of
 from offload_tool.scons.graph.units import kind_of, path_from_top, source_nodes
+from offload_tool.scons.state.build_log import offload_progress
 from offload_tool.scons.state.node_info import info_of
 from offload_tool.scons.types import Environment, Node
 
@@ -53,7 +52,7 @@ def add_builders(env: Environment) -> None:
         ("OffloadCompilationDatabase", offload_compilation_database),
     ):
         env.AddMethod(_as_builder(name, method), name)
-        configure.accept_in_checks(env, name)
+        standard.accept_in_checks(env, name)
     for name, query in (
         ("OffloadDeviceRuntime", offload_device_runtime),
         ("OffloadHostRuntime", offload_host_runtime),
@@ -67,7 +66,7 @@ def add_builders(env: Environment) -> None:
 
 def extend_builders(env: Environment) -> None:
     """Make SCons's own builders in a construction environment accept offload sources."""
-    accept_offload_sources(
+    standard.accept_offload_sources(
         env,
         {
             "Object": _as_builder("OffloadObject", objects.offload_object),
@@ -97,8 +96,8 @@ def _as_builder(name: str, method: Any) -> Any:
     def builder(
         env: Environment, target: Any = None, source: Any = _NOT_GIVEN, **overrides: Any
     ) -> Any:
-        if configure.is_check(overrides):
-            return _check(configure.BUILDERS[name], env, target, source, **overrides)
+        if standard.is_check(overrides):
+            return _check(standard.OF_CHECKS[name], env, target, source, **overrides)
         call = call_of(env, overrides)
         local = call.env
         if method is offload_compilation_database:
@@ -152,8 +151,8 @@ def _with_scons_errors(method: Any) -> Any:
 def _check(name: str, env: Environment, target: Any, source: Any, **overrides: Any) -> Any:
     """Declare the file of a check of a ``Configure`` context, as SCons's builder of a name."""
     local = call_of(env, overrides).env
-    builder = builder_of_scons(env, name)
-    return configure.check(local, builder, name, target, SCons.Util.flatten([source]))
+    builder = standard.builder_of_scons(env, name)
+    return standard.check(local, builder, name, target, SCons.Util.flatten([source]))
 
 
 def offload_kpack(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:

@@ -21,14 +21,15 @@ from offload_tool.scons.graph.containers import (
     device_archive_nodes,
     linked_library,
 )
-from offload_tool.scons.graph.link_inputs import UNKNOWN, code_kinds, only_kind, selected_kind
-from offload_tool.scons.languages.images import (
+from offload_tool.scons.graph.images import linkable_nodes, member_node, object_node
+from offload_tool.scons.graph.kpack import attach_archives, codes_of
+from offload_tool.scons.graph.links import (
+    UNKNOWN,
     OffloadInputs,
-    linkable_nodes,
-    member_node,
-    object_node,
+    code_kinds,
+    only_kind,
+    selected_kind,
 )
-from offload_tool.scons.languages.kpack import attach_archives, codes_of
 from offload_tool.scons.state.build_log import declared_passes
 from offload_tool.scons.state.node_classes import adopt_plain
 from offload_tool.scons.state.node_info import info_of

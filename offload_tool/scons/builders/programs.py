@@ -28,13 +28,20 @@ from offload_tool import passes
 from offload_tool.clang.options import LINKER_SCRIPT, does
 from offload_tool.errors import UsageError
 from offload_tool.passes import openmp
-from offload_tool.scons import announce, compat, found_tools, settings, spawn
+from offload_tool.scons import compat, found_tools, settings, spawn
 from offload_tool.scons.builders.objects import for_shared_library, plain_objects
-from offload_tool.scons.builders.standard import builder_of_scons
+from offload_tool.scons.builders.standard import LINKS, builder_of_scons
 from offload_tool.scons.graph import units
-from offload_tool.scons.graph.link_inputs import code_kinds, files_of_flags, look_into
-from offload_tool.scons.languages.images import HostLink, OffloadInputs, linkable_nodes
-from offload_tool.scons.languages.kpack import attach_archives, codes_of, tools_marker
+from offload_tool.scons.graph.images import linkable_nodes
+from offload_tool.scons.graph.kpack import attach_archives, codes_of, tools_marker
+from offload_tool.scons.graph.links import (
+    HostLink,
+    OffloadInputs,
+    code_kinds,
+    files_of_flags,
+    look_into,
+)
+from offload_tool.scons.state import build_log
 from offload_tool.scons.state.node_classes import adopt_plain
 from offload_tool.scons.state.node_info import code_of, info_of
 from offload_tool.scons.types import Environment, Node
@@ -78,7 +85,7 @@ def _link(env: Environment, target: str | None, sources: list[Node], builder: st
     stem = units.output_stem(env, target, first)
     owner = units.Owner.of(stem, "shared" if shared else "program")
     stem = replace(stem, owner=owner)
-    link = {"Program": "LINK", "SharedLibrary": "SHLINK", "LoadableModule": "LDMODULE"}[builder]
+    link = LINKS[builder]
     by_libs, by_flags = files_of_flags(env, f"${link}FLAGS")
     by_name = list(filter(code_kinds, (*by_libs, *by_flags)))
     given = OffloadInputs(placed={*by_name})
@@ -139,7 +146,7 @@ def _link_variables(env: Environment, linked: HostLink, link: str) -> dict[str, 
         variables["LIBS"] = [*SCons.Util.flatten([env.get("LIBS", [])]), *runtimes]
         own, folder = openmp.link_flags(found) if compat.is_build() else ([], [])
         if compat.is_build() and (text := openmp.other_runtime(found)):
-            announce.warn(env, text)
+            build_log.warn(env, text)
         flags = [*dict.fromkeys([*flags, *own]), "$(", *folder, "$)"]
     variables["_OFFLOAD_PLACEMENT"] = placement_flags
     flags += linked.flags
@@ -216,7 +223,7 @@ def placement_flags(
             "-fuse-ld=lld or GNU ld, set OFFLOAD_COMPRESS, or set OFFLOAD_KPACK"
         )
     if size >= _WARN and not for_signature:
-        announce.warn(
+        build_log.warn(
             env,
             f"{target[0]}: {size:,} bytes are linked; OFFLOAD_COMPRESS makes device images "
             "smaller, OFFLOAD_KPACK keeps them in files of their own",

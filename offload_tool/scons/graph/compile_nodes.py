@@ -29,13 +29,12 @@ from offload_tool.run.diagnostics import whole_command
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import actions, compat, found_tools, offload_arch, settings, spawn
 from offload_tool.scons.compat import OWN_SPAWN
-from offload_tool.scons.extras.summary import request_summary, timed
 from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.graph.declare import first_free
 from offload_tool.scons.graph.units import Unit, add_environment, add_identity, label
-from offload_tool.scons.state.build_log import declared_passes
-from offload_tool.scons.state.compiler_queries import depfile_of
+from offload_tool.scons.state.build_log import declared_passes, request_summary
 from offload_tool.scons.state.node_info import info_of, records_of
+from offload_tool.scons.state.node_resolver import depfile_of
 from offload_tool.scons.state.pass_state import PassRecords
 from offload_tool.scons.types import Environment, Node
 from offload_tool.toolchain.driver_cache import device_libraries
@@ -148,7 +147,7 @@ def _compile(
         run = spawn.with_driver_warnings(env, run, whole)
     if env["OFFLOAD_SUMMARY"] and declared is not None:
         request_summary(env)
-        run = timed(run, declared)
+        run = spawn.timed(run, declared)
     variables[OWN_SPAWN] = spawn.pass_spawn(run, (node.get_internal_path(), depfile_of(node)))
     _add_records(env, node, unit, job, command)
     libraries = _device_libraries(env, unit, job)

@@ -33,9 +33,10 @@ from offload_tool.passes.source_kind import (
     derive_cuid,
     kind_of_suffix,
 )
-from offload_tool.scons import announce, found_tools, offload_arch, settings
+from offload_tool.scons import found_tools, offload_arch, settings
 from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.call_cache import cached
+from offload_tool.scons.state import build_log
 from offload_tool.scons.state.node_info import DeviceCode, info_of
 from offload_tool.scons.types import Environment, Folder, Node
 
@@ -339,7 +340,7 @@ def _read_ids(env: Environment, read: Any) -> list[BundleEntryID]:
     try:
         found: list[BundleEntryID] = read(
             target_texts(env),
-            warn=lambda text: announce.warn(env, f"OFFLOAD_TARGETS: {text}"),
+            warn=lambda text: build_log.warn(env, f"OFFLOAD_TARGETS: {text}"),
             known=functools.partial(offload_arch.knows_processor, env),
         )
     except (EntryIDError, UsageError) as error:

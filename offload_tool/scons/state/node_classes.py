@@ -21,7 +21,6 @@ from offload_tool.manifest import manifest_path
 from offload_tool.manifest.key import Part
 from offload_tool.scons import compat
 from offload_tool.scons.state.node_info import records_of
-from offload_tool.scons.state.stored_info import StatInfo
 from offload_tool.scons.types import Node
 
 
@@ -34,7 +33,7 @@ class Input(File):  # type: ignore[misc]
     """
 
     __slots__ = ()
-    NodeInfo = StatInfo
+    NodeInfo = compat.StatInfo
 
     def srcnode(self) -> Any:
         """Return the node of this file in the source folder, which may have SCons's own class."""

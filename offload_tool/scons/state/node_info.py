@@ -6,16 +6,12 @@ SCons's own class of this name is another thing: the signature of a file, which 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
 from offload_tool.formats.targets.compile_target import CompileTarget
+from offload_tool.scons.state.pass_state import PassRecords
 from offload_tool.scons.types import Node
-
-if TYPE_CHECKING:
-    from offload_tool.pch.pch import UsablePch
-    from offload_tool.scons.languages.kpack import PackedCode
-    from offload_tool.scons.state.pass_state import PassRecords
 
 
 class DeviceCode(NamedTuple):
@@ -27,6 +23,27 @@ class DeviceCode(NamedTuple):
     relocatable: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """The values of ``OFFLOAD_KPACK`` and related variables."""
+
+    group: str
+    paths: tuple[str, ...]
+    """Archives, relative to the program's folder; the build writes to the first."""
+    scheme: str
+    interface: bool
+    """Whether keys contain a digest of the kernels' interface."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedCode:
+    """A code object that goes into an archive."""
+
+    packing: Packing
+    kernel_name: str
+    node: Node
+
+
 @dataclass(slots=True)
 class NodeInfo:
     """The data of one node. What does not apply to the node is None or empty."""
@@ -36,8 +53,6 @@ class NodeInfo:
     """The ID of the node's file as an entry of a bundle."""
     records: PassRecords | None = None
     """Of the output of a compiler pass."""
-    pch: UsablePch | None = None
-    """The precompiled header with which this build has compiled the node."""
     code_kinds: frozenset[str] | None = None
     """The offload kinds of the relocatable device code in an object or library, if known."""
     device_nodes: list[Node] | None = None

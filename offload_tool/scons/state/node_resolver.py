@@ -5,29 +5,42 @@ A node's file may be here, a copy in a variant folder, or in a Repository.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from SCons.Node.FS import Base
 
+from offload_tool.clang import job_plan
 from offload_tool.clang.argument_files import (
     all_args,
     finds_libraries,
     possible_files,
     programs_in,
 )
-from offload_tool.clang.environment import processor_of
+from offload_tool.clang.environment import ImplicitInputs, processor_of
 from offload_tool.clang.options import SIBLING, does
+from offload_tool.errors import CompilerError
 from offload_tool.io.file_digests import DigestCache, digest_of, is_system_path
-from offload_tool.manifest.include_search import appeared, is_outside
+from offload_tool.manifest import inputs
+from offload_tool.manifest.include_search import appeared, found_in, is_outside
 from offload_tool.manifest.key import Key, Part
 from offload_tool.manifest.manifest import PassRecord, digest_of_parts
 from offload_tool.manifest.pass_run import Resolver
+from offload_tool.passes.command import Command
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.scons import compat
-from offload_tool.scons.state import compiler_queries
 from offload_tool.scons.types import Node
+from offload_tool.toolchain.driver_cache import cached_front_end
+from offload_tool.toolchain.identity import configuring_files, has_configuration
+from offload_tool.util.shell_words import NeedsShellError, shell_words
+
+if TYPE_CHECKING:
+    from offload_tool.pch.pch import UsablePch
 
 
 def _is_unwritten(folder: str) -> bool:
@@ -39,6 +52,7 @@ DIGESTS = DigestCache(_is_unwritten)
 """The known digests of this process."""
 _UNREADABLE = re.compile(rb"[^ -~]+")
 _PREFIX_MAP = rb"(-f(?:file|debug|macro|coverage)-prefix-map=)%s="
+_QUOTING = "'\"\\"
 
 
 def _signed_command(node: Node, repository: str = "") -> str:
@@ -65,6 +79,8 @@ class NodeResolver(Resolver):
         self.reads_headers = job.compiles_source
         self.reachable: list[str] = []
         """The files that directives may name, transitively from the source."""
+        self.pch: UsablePch | None = None
+        """The precompiled header with which this build has compiled the node."""
         self._node = node
         self._command = command
         self._folder_memo: tuple[Key, bool] | None = None
@@ -124,7 +140,7 @@ class NodeResolver(Resolver):
         parts[Part.DEPENDENCIES] = digest_of_parts(values)
         folders = str(node.get_build_env()["ENV"].get("COMPILER_PATH", "")).split(os.pathsep)
         linkers = [name for folder in folders if folder for name in programs_in(folder)]
-        configuration = compiler_queries.configuring_files(node, self._command)
+        configuration = self._configuring_files()
         for name in (*possible_files(self.args), *configuration, *linkers):
             if os.path.isfile(name):
                 files[name] = DIGESTS.digest(name)
@@ -141,7 +157,7 @@ class NodeResolver(Resolver):
         if record is not None and record.key.without(Part.FOLDER) == key:
             return Part.FOLDER in record.key.parts
         if self._folder_memo is None or self._folder_memo[0] != key:
-            has_folder = compiler_queries.front_end(self._node, self._command).embeds_folder
+            has_folder = self._front_end().embeds_folder
             self._folder_memo = (key, has_folder)
         return self._folder_memo[1]
 
@@ -152,22 +168,81 @@ class NodeResolver(Resolver):
         return [*files, *self.reachable]
 
     def files_read(self) -> list[str]:
-        """Return the files that the compile has read."""
+        """Return the files that the compile has read, without those that ``env.Ignore`` names.
+
+        :raises CompilerError: the source is not among the files.
+        """
         if not self.reads_headers:
             return [path_of(self._node.sources[0])]
-        return compiler_queries.files_read(self._node, self._command)
+        compiled = command_of(self._node, self._command)
+        try:
+            read = inputs.files_read(compiled, variables_of(self._node))
+        except CompilerError as error:
+            raise CompilerError(f"'{self._node}': {error}") from error
+        if self.pch is not None:
+            read = self.pch.files_read(compiled.source, read)
+        return self._inputs_among(read)
 
     def preprocess(self) -> list[str] | None:
         """Return the files that the preprocessor reads now; None if it fails."""
-        return compiler_queries.preprocess(self._node, self._command)
+        compiled = command_of(self._node, self._command)
+        read = inputs.preprocess(compiled, variables_of(self._node))
+        return None if read is None else self._inputs_among(read)
+
+    def _inputs_among(self, read: Iterable[str]) -> list[str]:
+        ignored = compat.ignored_files(self._node)
+        return [name for name in _relative_to_top(self._node, read) if name not in ignored]
 
     def search_path(self) -> tuple[str, ...]:
         """Return the folders in which the compile searches for headers."""
-        return compiler_queries.front_end(self._node, self._command).folders
+        return self._front_end().folders
+
+    def _front_end(self) -> ImplicitInputs:
+        """Return the driver's settings for the front end of the compile."""
+        args = _general_args(self._node, self._command)
+        found = cached_front_end(args, variables_of(self._node))
+        return found._replace(folders=tuple(_relative_to_top(self._node, found.folders)))
+
+    def _configuring_files(self) -> tuple[str, ...]:
+        """Return the configuration files that clang reads due to the flags."""
+        # Computing the arguments is slow. Those that `has_configuration` looks for have "-config",
+        # or are in a response file.
+        signed = compat.contents(self._node)
+        if b"-config" not in signed and b"@" not in signed:
+            return ()
+        general = _general_args(self._node, self._command)
+        if not has_configuration(general):
+            return ()
+        if compat.is_interactive():
+            configuring_files.cache_clear()  # a new build begins
+        return configuring_files(general, variables_of(self._node))
 
     def copy_to_variants(self, record: PassRecord) -> None:
         """Copy files that the pass may search for into variant folders."""
-        compiler_queries.copy_to_variants(self._node, record.lookups, DIGESTS)
+        fs, lookups = self._node.fs, record.lookups
+        names = (*lookups.names, *lookups.outside)
+        for name in lookups.folders:
+            if name.startswith("/"):
+                continue
+            folder = compat.folder_node(fs, name)
+            if folder is None or not folder.duplicate or folder.srcnode() is folder:
+                continue
+            source_folder = str(folder.srcnode().rdir())
+            for found in found_in((source_folder,), names, DIGESTS):
+                end = found.removeprefix(source_folder.rstrip("/"))
+                file = compat.file_node(fs, name + end)
+                if file is not None:
+                    file.exists()
+
+    def renew_copies(self, names: Iterable[str]) -> None:
+        """Update copies in variant folders, which SCons copies once even if ``--interactive``."""
+        fs = self._node.fs
+        for name in names:
+            file = None if name.startswith("/") else compat.file_node(fs, name)
+            if file is None or file.srcnode() is file or file.is_derived():
+                continue
+            if DIGESTS.digest(str(file.srcnode().rfile())) != DIGESTS.digest(name):
+                compat.copy_again(file)
 
     @property
     def writes_more(self) -> bool:
@@ -178,7 +253,9 @@ class NodeResolver(Resolver):
         """Return the digest of each further output; "" if other passes write it, too."""
         if not self.writes_more:
             return {}
-        found = compiler_queries.side_files(self._node, self._command)
+        args = command_of(self._node, self._command).without_depfile.argv()
+        output = self._node.get_internal_path()
+        found = job_plan.side_files(args, variables_of(self._node), output)
         return {name: DIGESTS.digest(name) if own else "" for name, own in found.items()}
 
 
@@ -227,3 +304,80 @@ def digests_now() -> DigestCache:
 def path_of(node: Node) -> str:
     """Return the name of a node's file: here, or in a Repository."""
     return str(node.rfile().get_internal_path())
+
+
+def variables_of(node: Node) -> dict[str, str]:
+    """Return the environment variables of a node's command."""
+    return {name: str(value) for name, value in node.get_build_env()["ENV"].items()}
+
+
+def depfile_of(node: Node) -> str:
+    """Return a node's depfile, relative to the top folder; it exists only during a compile."""
+    return f"{node.get_internal_path()}.d"
+
+
+def command_of(node: Node, command: str) -> Command:
+    """Return a compile's command without launcher; raise CompilerError if it is unusual."""
+    args, source = _all_args(node, command), str(node.sources[0].rfile())
+    program = len(node.get_build_env()["_OFFLOAD_CLANG"])
+    found = Command.read(args, program, source)
+    if found is None:
+        raise CompilerError(
+            f"'{node}': {command}: expected '-o $TARGET' and '$SOURCE', found "
+            f"{' '.join(args)!r}; write both into it"
+        )
+    return found
+
+
+def ptxas_flags(node: Node) -> tuple[str, ...]:
+    """Return the flags of the driver's ``ptxas`` for the flags of the compile of a PTX node."""
+    from offload_tool.passes import cuda  # other builds do not need it
+
+    return cuda.ptxas_flags(_general_args(node, "$OFFLOADDEVICECOM"), variables_of(node))
+
+
+def _general_args(node: Node, command: str) -> list[str]:
+    own_files = {str(source.rfile()) for source in node.sources}
+    return inputs.general_args(command_of(node, command).args, own_files)
+
+
+def nodes_of(node: Node, names: Iterable[str]) -> list[Any]:
+    """Return the nodes of read files of the project, not of the compiler and the system."""
+    fs = node.fs
+    own = {*node.sources, *(source.srcnode() for source in node.sources), *node.depends}
+    found: dict[Any, None] = {}
+    known: dict[str, bool] = {}  # most headers are in few folders
+    for name in names:
+        folder = name.rpartition("/")[0] or "/"
+        if name.startswith("/"):
+            if folder not in known:
+                known[folder] = compat.builds_in(folder)
+            if not known[folder]:
+                continue
+        file = compat.file_node(fs, name)
+        if file is not None and file not in own:
+            found[file] = None
+    return list(found)
+
+
+def _relative_to_top(node: Node, names: Iterable[str]) -> list[str]:
+    """Return names without this checkout's folder, which clang adds, for example to ``#embed``."""
+    top = f"{node.fs.Top.get_abspath()}/"
+    return list(dict.fromkeys(name.removeprefix(top) for name in names))
+
+
+def _all_args(node: Node, command: str) -> list[str]:
+    # SCons takes longer to compute the arguments than all their uses.
+    find: Any = _found_args.__wrapped__ if compat.is_interactive() else _found_args
+    return [*find(node, command)]
+
+
+@functools.lru_cache(maxsize=64)
+def _found_args(node: Any, command: str) -> tuple[str, ...]:
+    env = node.get_build_env().Override({"OFFLOAD_LAUNCHER": ""})
+    lines = env.subst_list(command, target=[node], source=node.sources)
+    args = tuple(str(arg) for arg in lines[0])
+    if any(mark in arg for arg in args for mark in _QUOTING):
+        with suppress(NeedsShellError, ValueError):  # the compile itself is refused
+            return tuple(shell_words(" ".join(compat.escaped(lines[0], shlex.quote))))
+    return args

@@ -23,7 +23,7 @@ from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import identity
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.include_search import Lookups
-from offload_tool.manifest.key import Key, Reason
+from offload_tool.manifest.key import Key
 from offload_tool.manifest.manifest import (
     Inputs,
     PassRecord,
@@ -35,9 +35,13 @@ from offload_tool.manifest.manifest import (
 from offload_tool.manifest.pass_run import PassRun
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.scons import compat
-from offload_tool.scons.state import compiler_queries
-from offload_tool.scons.state.compiler_queries import depfile_of
-from offload_tool.scons.state.node_resolver import DIGESTS, NodeResolver, path_of
+from offload_tool.scons.state.node_resolver import (
+    DIGESTS,
+    NodeResolver,
+    depfile_of,
+    nodes_of,
+    path_of,
+)
 from offload_tool.scons.types import Node
 
 if TYPE_CHECKING:
@@ -48,15 +52,13 @@ _MOST_RESULTS = 200
 _NO_RESULT = PassRecord(Key(), {}, Lookups(), "")
 
 
-class PassRecords:
+class PassRecords(PassRun):
     """The manifest of one output, and the decisions based on it."""
 
-    __slots__ = (
-        *("_node", "_resolver", "_run", "_stages", "args", "command"),
-        *("folders", "is_fetched", "is_known_current", "job"),
-    )
+    resolver: NodeResolver
 
     def __init__(self, node: Node, job: CompilePass, command: str, args: tuple[str, ...]) -> None:
+        super().__init__(NodeResolver(node, job, command, args), DIGESTS)
         self.job = job
         self.command = command
         """The variable with the command line."""
@@ -69,45 +71,22 @@ class PassRecords:
         self.is_known_current = False
         """The last decision: of `is_current`, or True after a compile or fetch."""
         self._node = node
-        self._resolver = NodeResolver(node, job, command, args)
-        self._run = PassRun(self._resolver, DIGESTS)
-        self._stages: Stages | None = None
-
-    @property
-    def reason(self) -> Reason | None:
-        """Why the pass runs; None if it does not."""
-        return self._run.reason
-
-    @property
-    def unknown_read(self) -> str:
-        """The file due to which the assembler may have read unknown files."""
-        return self._run.unknown_input
-
-    @property
-    def reachable(self) -> list[str]:
-        """The files that directives may name, transitively from the source."""
-        return self._resolver.reachable
-
-    @reachable.setter
-    def reachable(self, files: list[str]) -> None:
-        self._resolver.reachable = files
+        self._used_stages: Stages | None = None
 
     def identity(self) -> str:
         """Return a digest that changes when a file that the pass reads or may read is replaced."""
-        names = self.stored_inputs() or self.reachable
+        names = self.stored_inputs() or self.resolver.reachable
         return digest_of_parts([identity(name) for name in names])
 
     def stored_inputs(self) -> list[str]:
         """Return the names of the files that the last compile read, as far as known."""
-        record = self._run.record
-        return list(record.inputs) if record is not None else []
+        return list(self.record.inputs) if self.record is not None else []
 
     def known_nodes(self) -> list[Any]:
         """Return the nodes of the project's files that the last compile read."""
-        record = self._run.record
-        if record is None:
+        if self.record is None:
             return []
-        inputs: Mapping[str, str] = record.inputs
+        inputs: Mapping[str, str] = self.record.inputs
         if isinstance(inputs, Inputs):
             outside = inputs.outside
             built = DIGESTS.memoize(
@@ -115,17 +94,17 @@ class PassRecords:
             )
             if not built:
                 inputs = inputs.own
-        return compiler_queries.nodes_of(self._node, inputs)
+        return nodes_of(self._node, inputs)
 
     def renew_copies(self) -> None:
         """Update changed copies of files that the last compile read."""
         if compat.is_interactive():
             self._forget_last_build()
-            compiler_queries.renew_copies(self._node, self.stored_inputs(), DIGESTS)
+            self.resolver.renew_copies(self.stored_inputs())
 
     def _forget_last_build(self) -> None:
         if compat.is_interactive():
-            self._run.record = None
+            self.record = None
             DIGESTS.clear_listings()
 
     # -- a compile -------------------------------------------------------------------------
@@ -133,59 +112,58 @@ class PassRecords:
     def is_current(self) -> bool:
         """Return True if a compile would write the same output now."""
         self._forget_last_build()
-        self.is_known_current = self._run.is_current()
+        self.is_known_current = super().is_current()
         return self.is_known_current
 
-    def begin(self) -> None:
+    def begin_compile(self) -> None:
         """Record the start of the compile, and remove an earlier manifest."""
-        node, run = self._node, self._run
         with suppress(OSError):  # a half-written one must not pass for this compile's
-            Path(manifest_path(node.get_internal_path())).unlink(missing_ok=True)
-        run.begin(depfile_of(node), self._resolver.key(run.record))
-        self._stages = None
+            Path(manifest_path(self._node.get_internal_path())).unlink(missing_ok=True)
+        self.begin(depfile_of(self._node), self.resolver.key(self.record))
+        self._used_stages = None
 
-    def finish(self) -> None:
+    def finish_compile(self) -> None:
         """Record what the compile has read and written; errors as of `PassRun`."""
-        reads = self._run.read()
-        compat.replace_implicit(self._node, compiler_queries.nodes_of(self._node, reads.files))
-        made = self._run.finish(reads)
+        reads = self.read()
+        compat.replace_implicit(self._node, nodes_of(self._node, reads.files))
+        made = self.finish(reads)
         if compat.has_more_actions(self._node):
-            self._run.record = made
+            self.record = made
         else:
-            self._save(made)
+            self._save_current(made)
 
     def record_post_actions(self) -> None:
         """Record the output as the user's actions after the compile have left it."""
-        record = self._run.record
+        record = self.record
         if record is not None and compat.has_more_actions(self._node):
             digest = record.output and DIGESTS.digest(path_of(self._node))
-            self._save(record._replace(output=digest))
+            self._save_current(record._replace(output=digest))
 
-    def _save(self, record: PassRecord) -> None:
-        self._run.save(record)
+    def _save_current(self, record: PassRecord) -> None:
+        self.save(record)
         self.is_known_current = self.is_known_current or compat.does_execute()
 
-    def begin_stages(self, stages: Stages) -> None:
-        """Start the stages of a pass, after `begin`."""
+    def compile_in_stages(self, stages: Stages) -> None:
+        """Start the stages of a pass, after `begin_compile`."""
         # Further actions would run on their own output.
-        self._run.begin_stages(stages, keeps_output=not compat.has_more_actions(self._node))
-        self._stages = stages
+        self.begin_stages(stages, keeps_output=not compat.has_more_actions(self._node))
+        self._used_stages = stages
 
     @property
     def is_cut_off(self) -> bool:
         """Whether the pass found its bitcode unchanged, and kept the output."""
-        return self._stages is not None and self._stages.is_cut_off
+        return self._used_stages is not None and self._used_stages.is_cut_off
 
     @property
     def front_end_seconds(self) -> float:
         """The time of the front end, if the pass had two stages."""
-        return self._stages.front_end_seconds if self._stages is not None else 0.0
+        return self._used_stages.front_end_seconds if self._used_stages is not None else 0.0
 
     # -- CacheDir ----------------------------------------------------------------------------
 
     def result_name(self) -> str:
         """Return the result's name in a ``CacheDir``; without a result, one that has no entry."""
-        record = self._run.record
+        record = self.record
         if record is None or not record.output:
             return digest_of_parts(["none", self._node.get_internal_path()])
         return record.result
@@ -197,9 +175,9 @@ class PassRecords:
             return False
         record = self._find(cache)
         # The record on disk may name another result in the cache.
-        self._run.record = record or _NO_RESULT
+        self.record = record or _NO_RESULT
         is_there = retrieve()
-        self._run.record = record
+        self.record = record
         if not is_there or record is None:
             return False
         if not compat.does_execute():
@@ -209,16 +187,16 @@ class PassRecords:
             Path(output).unlink(missing_ok=True)
             if not compat.cache_is_readonly():
                 Path(compat.cache_file(self._node)).unlink(missing_ok=True)
-            self._run.record = None
+            self.record = None
             return False
-        self._run.add_note("a CacheDir had the result")
-        self._save(record._replace(why=self.reason))
-        compat.replace_implicit(self._node, compiler_queries.nodes_of(self._node, record.inputs))
+        self.add_note("a CacheDir had the result")
+        self._save_current(record._replace(why=self.reason))
+        compat.replace_implicit(self._node, nodes_of(self._node, record.inputs))
         return True
 
     def store(self, push: Callable[[], Any]) -> Any:
         """Store the output by `push`, and its record, if its dependencies are certain."""
-        cache, record = self._cache(), self._run.record
+        cache, record = self._cache(), self.record
         may_write = compat.does_execute() and not compat.cache_is_readonly()
         if cache is None or record is None or not may_write:
             return None
@@ -233,7 +211,7 @@ class PassRecords:
         return pushed
 
     def _cache(self) -> Any:
-        if self._resolver.writes_more:
+        if self.resolver.writes_more:
             return None  # a cache entry holds only one output
         cache = self._node.get_build_env().get_CacheDir()
         return cache if cache.is_enabled() else None
@@ -243,12 +221,12 @@ class PassRecords:
         return Path(compat.cache_folder(cache, name), f"{name}.manifest")
 
     def _find(self, cache: Any) -> PassRecord | None:
-        key = self._resolver.key(self._run.record)
+        key = self.resolver.key(self.record)
         try:
             files = list(self._folder(cache, key).iterdir())
             files.sort(key=lambda file: file.stat().st_mtime_ns, reverse=True)
         except OSError:
-            self._run.add_note("no result of this command is in the CacheDir")
+            self.add_note("no result of this command is in the CacheDir")
             return None
         read: list[str] | None = None
         nearest: tuple[int, str] | None = None
@@ -256,8 +234,8 @@ class PassRecords:
             record = read_record(str(file), DIGESTS)
             if record is None:
                 continue
-            self._resolver.copy_to_variants(record)
-            judgement = self._run.judge(record, key)
+            self.resolver.copy_to_variants(record)
+            judgement = self.judge(record, key)
             if judgement.state is State.OUTDATED:
                 others = [n for n, digest in record.inputs.items() if DIGESTS.digest(n) != digest]
                 reason = str(judgement.reason)
@@ -265,11 +243,11 @@ class PassRecords:
                 continue
             if judgement.state is State.CURRENT:
                 return record
-            read = read or self._resolver.preprocess()
-            surer = self._run.confirmed(record, judgement, read)
+            read = read or self.resolver.preprocess()
+            surer = self.confirmed(record, judgement, read)
             if surer is not None:
                 return surer
         if nearest is not None:
             files_of = f"{nearest[0]} other file{'s' * (nearest[0] != 1)}"
-            self._run.add_note(f"the nearest result in the CacheDir has {files_of}: {nearest[1]}")
+            self.add_note(f"the nearest result in the CacheDir has {files_of}: {nearest[1]}")
         return None

@@ -55,7 +55,7 @@ def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
     begin = [node.sources[0], *there, *_files_in_args(records.args, env, folders)]
     waits_for = compat.waits_for(node)
     reachable = reachable_files(begin, folders)
-    records.reachable = [str(file.rfile()) for file in reachable]
+    records.resolver.reachable = [str(file.rfile()) for file in reachable]
     needed = dict.fromkeys((*reachable, *_files_of_flags(records.args, env)))
     generated = [file for file in needed if file.has_builder() and file not in waits_for]
     if generated:

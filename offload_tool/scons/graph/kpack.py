@@ -28,9 +28,9 @@ import os
 import posixpath
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import SCons.Util
 
@@ -43,39 +43,14 @@ from offload_tool.scons import actions, compat, found_tools, offload_arch, setti
 from offload_tool.scons.graph import containers
 from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.compile_nodes import device_nodes
-from offload_tool.scons.graph.device_link import DeviceLink, link_node
+from offload_tool.scons.graph.links import DeviceLink, HostLink, OffloadInputs, link_node
 from offload_tool.scons.graph.units import Stem, Unit
-from offload_tool.scons.state.node_info import code_of, info_of
+from offload_tool.scons.state.node_info import PackedCode, Packing, code_of, info_of
 from offload_tool.scons.types import Environment, Folder, Node
-
-if TYPE_CHECKING:
-    from offload_tool.scons.languages.images import HostLink, OffloadInputs
-
 
 _DEFAULT_FOLDER = ".kpack"
 WRAP_SOURCE = str(Path(passes.__file__).with_name("runtime") / "kpack_wrap.c")
 WRAP_FLAG = "-Wl,--wrap=__hipRegisterFatBinary"
-
-
-@dataclass(frozen=True, slots=True)
-class Packing:
-    """The values of ``OFFLOAD_KPACK`` and related variables."""
-
-    group: str
-    paths: tuple[str, ...]
-    """Archives, relative to the program's folder; the build writes to the first."""
-    scheme: str
-    interface: bool
-    """Whether keys contain a digest of the kernels' interface."""
-
-
-@dataclass(frozen=True, slots=True)
-class PackedCode:
-    """A code object that goes into an archive."""
-
-    packing: Packing
-    kernel_name: str
-    node: Any
 
 
 def packing_of(env: Environment, name: str, units: Iterable[Unit]) -> Packing | None:

@@ -29,48 +29,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from offload_tool.scons import actions, offload_arch, settings
-from offload_tool.scons.graph import containers
+from offload_tool.scons.graph import containers, cuda, kpack
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
-from offload_tool.scons.graph.device_link import DeviceLink, link_node, openmp_registration
-from offload_tool.scons.graph.link_inputs import selected_kind
+from offload_tool.scons.graph.links import (
+    DeviceLink,
+    HostLink,
+    OffloadInputs,
+    link_node,
+    openmp_registration,
+    selected_kind,
+)
 from offload_tool.scons.graph.units import Stem, Unit
-from offload_tool.scons.languages import cuda, kpack
 from offload_tool.scons.state.node_info import code_of, info_of
 from offload_tool.scons.types import Environment, Node
-
-
-@dataclass
-class HostLink:
-    """The inputs of a host link: objects, and what the link needs for them."""
-
-    objects: list[Node] = field(default_factory=list)
-    needs_openmp: bool = False
-    """Whether they need OpenMP's runtimes."""
-    registers_entries: bool = False
-    """Whether it registers entries of device code, which only their section's start names."""
-    codes: list[kpack.PackedCode] = field(default_factory=list)
-    """Code objects in archives, separate from the link's output."""
-    flags: list[str] = field(default_factory=list)
-    """The flags of the link with which it wraps the call that registers wrappers."""
-    marked: dict[Node, Node] = field(default_factory=dict)
-    """For each library whose wrappers must be changed, the copy of it that is linked."""
-
-
-@dataclass
-class OffloadInputs:
-    """The offload code that a user passes to one link."""
-
-    units: list[Unit] = field(default_factory=list)
-    files: list[Node] = field(default_factory=list)
-    """Objects and libraries with unlinked device code."""
-    placed: set[Node] = field(default_factory=set)
-    """Those of the files for which the caller, or a flag of the user's, has a place in the link."""
-    device_code: list[Node] = field(default_factory=list)
-    """Bitcode, and device-specific archives, of one target each."""
 
 
 def linkable_nodes(

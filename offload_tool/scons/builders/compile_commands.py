@@ -28,7 +28,7 @@ from offload_tool.formats import FORMAT_VERSION
 from offload_tool.io import replace_file
 from offload_tool.scons import compat
 from offload_tool.scons.state.build_log import DeclaredPass, DeclaredPasses, declared_passes
-from offload_tool.scons.state.compiler_queries import command_of
+from offload_tool.scons.state.node_resolver import command_of
 from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, reachable_files
 from offload_tool.scons.types import Environment, Node
 

@@ -41,10 +41,10 @@ from offload_tool.passes.cuda import (
 )
 from offload_tool.scons import actions, compat, found_tools, settings, spawn
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
-from offload_tool.scons.graph.device_link import DeviceLink
+from offload_tool.scons.graph.links import DeviceLink
 from offload_tool.scons.graph.units import Stem, Unit, add_identity, label
-from offload_tool.scons.state import compiler_queries
 from offload_tool.scons.state.node_info import code_of
+from offload_tool.scons.state.node_resolver import ptxas_flags
 from offload_tool.scons.types import Environment, Node
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _driver_flags(
     target: list[Any], source: list[Any], env: Environment, for_signature: bool
 ) -> list[str]:
     """Return the driver's flags for ptxas, from the flags with which the PTX was compiled."""
-    return [*compiler_queries.ptxas_flags(source[0])]
+    return [*ptxas_flags(source[0])]
 
 
 # -- relocatable device code -----------------------------------------------------------

@@ -1,1 +1,0 @@
-"""Summaries, reports and compile commands of a build."""

@@ -1,1 +1,0 @@
-"""Additions to the common graph for HIP, CUDA, OpenMP and kpack archives."""
