@@ -63,18 +63,6 @@ class Operands:
         sys.stderr.write(f"offload: warning: [{self.output}] {text}\n")
 
 
-def _run(
-    do: Callable[[Operands], None], target: list[Node], source: list[Node], env: Environment
-) -> int:
-    """Run an action; convert its error to SCons's, and remove the output of a failed one."""
-    try:
-        do(Operands(target[0], source, env))
-    except OffloadError as error:
-        Path(target[0].get_abspath()).unlink(missing_ok=True)
-        raise SCons.Errors.BuildError(node=target[0], errstr=str(error)) from error
-    return 0
-
-
 # The operations are imported where they are used: a build of one language needs few of them.
 
 
@@ -388,21 +376,28 @@ def spec(**values: Any) -> str:
     return json.dumps(values, sort_keys=True)
 
 
-def _action(verb: str, do: Callable[[Operands], None], **keywords: Any) -> compat.SignedAction:
+def action(verb: str, do: Callable[[Operands], None], **keywords: Any) -> compat.SignedAction:
+    """Return an action that converts errors to SCons's, and removes the output of a failed one."""
+
     def run(target: list[Node], source: list[Node], env: Environment) -> int:
-        return _run(do, target, source, env)
+        try:
+            do(Operands(target[0], source, env))
+        except OffloadError as error:
+            Path(target[0].get_abspath()).unlink(missing_ok=True)
+            raise SCons.Errors.BuildError(node=target[0], errstr=str(error)) from error
+        return 0
 
     return compat.SignedAction(f" offload {verb} ", run, **keywords)
 
 
 def check(verb: str, do: Callable[[Operands], None]) -> compat.SignedAction:
     """Return the action of a check, which SCons does not show."""
-    return _action(verb, do, cmdstr=None)
+    return action(verb, do, cmdstr=None)
 
 
 def _operation(verb: str, do: Callable[[Operands], None], message: str) -> NodeBuilder:
     keywords = {"cmdstr": f"$OFFLOAD{message}COMSTR", "varlist": ("_OFFLOAD_SPEC",)}
-    return NodeBuilder(_action(f"{verb} {FORMAT_VERSION}", do, **keywords))
+    return NodeBuilder(action(f"{verb} {FORMAT_VERSION}", do, **keywords))
 
 
 def _command(name: str, check: Any = None, **made: Any) -> NodeBuilder:

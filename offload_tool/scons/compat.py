@@ -1,4 +1,4 @@
-"""All uses of SCons's private names by this package.
+"""All uses of SCons's private names by this package, but for its classes of nodes (`node_classes`).
 
 Importing this module checks for them. A version of SCons that lacks one is rejected with its name,
 instead of failing during a build. SCons 4.6 to 4.11 have all.
@@ -10,10 +10,10 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import PurePath
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import SCons
 import SCons.Action
@@ -33,7 +33,6 @@ import SCons.Tool
 import SCons.Util
 
 from offload_tool.errors import UsageError
-from offload_tool.io.file_digests import file_stat_from
 from offload_tool.scons.types import Environment, FileSystem, Folder, Node
 
 T = TypeVar("T")
@@ -75,37 +74,6 @@ for _owner, *_names in _NEEDED:
             )
 
 
-class StatInfo(SCons.Node.FS.FileNodeInfo):  # type: ignore[misc]
-    """SCons's information on a file, and the stat() to which its digest belongs.
-
-    ``.sconsign.dblite`` has this module's name: SCons warns, and builds a folder again, if it
-    cannot import it.
-    """
-
-    __slots__ = ("stat",)
-    stat: tuple[int, ...]
-    field_list: ClassVar[list[str]] = [*SCons.Node.FS.FileNodeInfo.field_list, "stat"]
-
-
-def with_stat(info: SCons.Node.FS.FileNodeInfo) -> StatInfo:
-    """Return information on a file in our class."""
-    if isinstance(info, StatInfo):
-        return info
-    made = StatInfo()
-    made.merge(info)
-    return made
-
-
-def adopt(node: Any, node_class: type) -> None:
-    """Assign one of our classes to a file node, as SCons does with entries that become files."""
-    if type(node) is SCons.Node.FS.Entry:  # SCons has not determined its type yet
-        node.disambiguate()
-    if type(node) is SCons.Node.FS.File or issubclass(node_class, type(node)):
-        node.__class__ = node_class
-        if node.ninfo is not None:
-            node.ninfo = with_stat(node.ninfo)
-
-
 class AddedMethod(SCons.Util.MethodWrapper):  # type: ignore[misc]
     """A method that was added to an environment; clones of it have the same."""
 
@@ -119,62 +87,6 @@ def adopt_method(env: Any, name: str, method_class: type) -> None:
     method = getattr(env, name, None)
     if type(method) is SCons.Util.MethodWrapper:
         method.__class__ = method_class
-
-
-def source_node(node: Any) -> Any:
-    """Return a file's node in the source folder of its variant folder, or `node` itself."""
-    folders = node.dir.srcdir_list()
-    if not folders:
-        return node
-    found = folders[0].Entry(node.name)
-    found.must_be_same(SCons.Node.FS.File)
-    return found
-
-
-def adopt_input(node: Any, node_class: type) -> None:
-    """Assign our class to a dependency, whose signature may rely on the time alone."""
-    if type(node) not in {SCons.Node.FS.Entry, SCons.Node.FS.File}:
-        return
-    adopt(node.srcnode(), node_class)
-    adopt(node, node_class)
-    known = node.get_ninfo()
-    if hasattr(known, "csig"):
-        del known.csig
-    if hasattr(known, "size"):  # SCons has visited it
-        node.get_csig()
-        store_stat(node)
-
-
-def file_stat_of(node: Any) -> tuple[int, ...]:
-    """Return the stat() of a file that counts, () if it does not exist."""
-    found = node.rfile().stat()  # cached: SCons needs it anyway
-    return () if found is None else tuple(file_stat_from(found))
-
-
-def store_stat(node: Any) -> None:
-    """Make SCons store a file's stat()."""
-    node.get_ninfo().stat = file_stat_of(node)
-
-
-def add_stat(entry: Any) -> Any:
-    """Return what SCons has stored of a file, in the class that has its stat()."""
-    if hasattr(entry, "ninfo"):  # not for files of Configure checks
-        entry.ninfo = with_stat(entry.ninfo)
-    return entry
-
-
-def has_stored_stat(node: Any) -> bool:
-    """Return True if a file's stat() equals the one that SCons has stored."""
-    return bool(getattr(node.get_stored_info().ninfo, "stat", None) == file_stat_of(node))
-
-
-def has_other_content(node: Any, before: Any) -> bool:
-    """Return True if a file's content is not `before`; store its digest in the node."""
-    then = getattr(before, "csig", None)
-    if then and getattr(before, "stat", None) == file_stat_of(node):
-        known = node.get_ninfo()
-        known.csig = getattr(known, "csig", then)
-    return node.get_csig() != then and then is not None
 
 
 def add_source(node: Any, source: Node) -> None:
@@ -205,73 +117,14 @@ def implicit_of(node: Any) -> list[Any]:
     return list(node.implicit or ())
 
 
-def was_released(node: Any) -> bool:
-    """Return True if SCons has dropped a node's sources, as it does after the build."""
-    return bool(node.released_target_info)
-
-
 def command_of(action: Any) -> Any:
     """Return the command of an action, before substitution."""
     return action.cmd_list
 
 
-def was_scanned(node: Any) -> bool:
-    """Return True if SCons has scanned a node for dependencies."""
-    return node.implicit is not None
-
-
 def forget_scan(node: Any) -> None:
     """Discard the cached scan of a node, whose result may change."""
     node._memo.pop("get_found_includes", None)
-
-
-def content_changed(node: Any, against: Any = None, *, remember: bool = False) -> bool:
-    """Return True if the content of a derived file's dependencies has changed.
-
-    This is `SCons.Node.Node.changed` with digests for each child, whatever the Decider. `against`
-    is the node with the stored information: `node`, or its file in a Repository.
-    """
-    if against is None and "changed" in node._memo:
-        return bool(node._memo["changed"])
-    info = (against or node).get_stored_info().binfo
-    # No early exit: each child's signature must be computed before it is stored.
-    now = [child.get_csig() for child in node.children()]
-    signature = SCons.Util.hash_signature(node.get_executor().get_contents())
-    found = now != _digests_before(info) or bool(info.bactsig != signature)
-    if remember:
-        node._memo["changed"] = found
-    return found
-
-
-def _digests_before(info: Any) -> list[str | None]:
-    """Return the stored digest of each child of a node."""
-    before = (*info.bsourcesigs, *info.bdependsigs, *info.bimplicitsigs)
-    return [getattr(known, "csig", None) for known in before]
-
-
-def other_was_built(node: Any, against: Any = None) -> bool:
-    """Return True if a child built in this run has other content than before.
-
-    Deciders that compare times miss that, since SCons stores whole seconds. Call this before them:
-    they may overwrite the child's signature with the stored one.
-    """
-    before = _digests_before((against or node).get_stored_info().binfo)
-    return any(
-        digest and child.get_state() == SCons.Node.executed and child.get_csig() != digest
-        for child, digest in zip(node.children(), before, strict=False)
-    )
-
-
-def was_damaged(node: Any) -> bool:
-    """Return True if a derived file differs from what SCons has stored.
-
-    Its time is not sufficient: SCons stores whole seconds. For a file built in this run, SCons
-    still has the earlier information.
-    """
-    if node.get_state() == SCons.Node.executed and does_execute():
-        return False
-    digest = getattr(node.get_stored_info().ninfo, "csig", None)
-    return digest is not None and bool(node.get_csig() != digest)
 
 
 def include_flags(
@@ -400,11 +253,6 @@ def cache_folder(cache: Any, digest: str) -> str:
     return os.path.join(cache.path, digest[: cache.config["prefix_len"]].upper())
 
 
-def cache_is_forced() -> bool:
-    """Return True with ``--cache-populate``."""
-    return bool(SCons.CacheDir.cache_force)
-
-
 def cache_is_readonly() -> bool:
     """Return True with ``--cache-readonly``."""
     return bool(SCons.CacheDir.cache_readonly)
@@ -457,12 +305,6 @@ def ignored_files(node: Any) -> frozenset[str]:
     """Return the files that ``env.Ignore`` names for a node, by their paths."""
     files = (each for each in node.ignore if isinstance(each, SCons.Node.FS.Base))
     return frozenset(str(each.rfile().get_internal_path()) for each in files)
-
-
-def forget_cleaning(node: Any, names: Collection[str]) -> None:
-    """Make ``scons -c`` keep the files of these names that go with a node."""
-    files = SCons.Environment.CleanTargets.get(node, [])
-    files[:] = [file for file in files if file.get_internal_path() not in names]
 
 
 def has_more_actions(node: Any) -> bool:

@@ -304,7 +304,6 @@ class PchRunner:
         return (*pch.args_without_source(args), self._toolchain.identity, *named)
 
     def _declared_args(self) -> tuple[str, ...]:
-        """Return the result of `_key_args` before the command runs."""
         command = command_of(self._node, records_of(self._node).command)
         return self._key_args(command.args, variables_of(self._node))
 

@@ -195,10 +195,7 @@ def _openmp_jobs(command: list[str], environment: dict[str, str]) -> int:
 
     # Between the builds of one process, the user may install another compiler.
     cache = job_cache() if compat.is_interactive() else None
-    try:
-        return run_device_pass(command, environment, run_job, cache)
-    except OffloadError as error:
-        raise SCons.Errors.BuildError(errstr=str(error)) from error
+    return run_device_pass(command, environment, run_job, cache)
 
 
 def openmp_linker(inputs: Sequence[Any], target: tuple[CompileTarget, str]) -> Runner:
@@ -207,10 +204,7 @@ def openmp_linker(inputs: Sequence[Any], target: tuple[CompileTarget, str]) -> R
     def run(command: list[str], environment: dict[str, str]) -> int:
         from offload_tool.run.openmp_jobs import link_image
 
-        try:
-            return link_image(command, [*map(str, inputs)], target, environment, run_job)
-        except OffloadError as error:
-            raise SCons.Errors.BuildError(errstr=str(error)) from error
+        return link_image(command, [*map(str, inputs)], target, environment, run_job)
 
     return run
 
@@ -242,10 +236,7 @@ def _with_launcher(launcher: tuple[str, ...], toolchain: Toolchain, *, is_device
         command = Command.read(args[len(used) :], program)
         if command is None:  # the user's own command: what it reads is not known
             return run_args(args[len(used) :], environment, program)
-        try:
-            return run_launched(used, command, environment, toolchain.identity, run_once)
-        except OffloadError as error:
-            raise SCons.Errors.BuildError(errstr=str(error)) from error
+        return run_launched(used, command, environment, toolchain.identity, run_once)
 
     return run
 
@@ -260,14 +251,11 @@ def _distributed(folder: str) -> Runner:
 
     def run(command: list[str], environment: dict[str, str]) -> int:
         nonlocal has_begun
-        try:
-            with beginning:  # with the first compile, if there is any
-                if not has_begun:
-                    _print_lines(cluster.begin())
-                    has_begun = True
-            return _finish(*cluster.run(command, environment))
-        except OffloadError as error:
-            raise SCons.Errors.BuildError(errstr=str(error)) from error
+        with beginning:  # with the first compile, if there is any
+            if not has_begun:
+                _print_lines(cluster.begin())
+                has_begun = True
+        return _finish(*cluster.run(command, environment))
 
     return run
 
@@ -327,6 +315,8 @@ def pass_spawn(run: Runner, removed_on_failure: Sequence[str] = ()) -> Callable[
         status = 1
         try:
             status = run(_pass_args(parts), environment)
+        except OffloadError as error:
+            raise SCons.Errors.BuildError(errstr=str(error)) from error
         finally:
             if status:
                 for name in removed_on_failure:

@@ -20,13 +20,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import SCons.Builder
-import SCons.Errors
 import SCons.Util
 
-from offload_tool.errors import FileError
+from offload_tool.errors import UsageError
 from offload_tool.formats import FORMAT_VERSION
 from offload_tool.io import replace_file
-from offload_tool.scons import compat
+from offload_tool.scons import actions, compat
 from offload_tool.scons.state.build_log import DeclaredPass, DeclaredPasses, declared_passes
 from offload_tool.scons.state.node_resolver import command_of
 from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, reachable_files
@@ -63,7 +62,8 @@ def _settings(env: Environment) -> tuple[str, str]:
     return env.subst(f"${_FILTER}"), "absolute" if is_absolute else ""
 
 
-def _write(target: list[Node], source: list[Node], env: Environment) -> int:
+def _write(given: actions.Operands) -> None:
+    env = given.env
     # An OpenMP host object reads the host IR, not the source.
     passes = [each for each in declared_passes(env) if each.source in each.node.sources[:1]]
     first: dict[Any, int] = {}
@@ -81,23 +81,19 @@ def _write(target: list[Node], source: list[Node], env: Environment) -> int:
         del made["output"]
         entries.append(made)
     text = json.dumps(entries, indent=2) + "\n"
-    try:
-        with replace_file(str(target[0]), keep_equal=True) as out:
-            out.write(text.encode())
-    except FileError as error:
-        raise SCons.Errors.BuildError(errstr=str(error)) from error
-    return 0
+    with replace_file(given.output, keep_equal=True) as out:
+        out.write(text.encode())
 
 
 _DATABASE = SCons.Builder.Builder(
-    action=compat.SignedAction(
-        f"offload compile commands {FORMAT_VERSION}", _write, cmdstr="$OFFLOADCOMPILECOMMANDSCOMSTR"
+    action=actions.action(
+        f"compile commands {FORMAT_VERSION}", _write, cmdstr="$OFFLOADCOMPILECOMMANDSCOMSTR"
     )
 )
 
 
 def _one_for_each_source(passes: Iterable[DeclaredPass], wanted: str) -> list[DeclaredPass]:
-    """Return each source's pass for the target, or its first; raise BuildError without one."""
+    """Return each source's pass for the target, or its first; raise UsageError without one."""
     chosen: dict[Any, DeclaredPass] = {}
     targets = set()
     for declared in passes:
@@ -105,8 +101,8 @@ def _one_for_each_source(passes: Iterable[DeclaredPass], wanted: str) -> list[De
         if chosen.setdefault(declared.source, declared).target != wanted == declared.target:
             chosen[declared.source] = declared
     if wanted not in targets:
-        raise SCons.Errors.BuildError(
-            errstr=f"OFFLOAD_CLANGD_ARCH={wanted!r}: no pass is for it; give one of "
+        raise UsageError(
+            f"OFFLOAD_CLANGD_ARCH={wanted!r}: no pass is for it; give one of "
             f"{', '.join(sorted(targets))}"
         )
     return list(chosen.values())
@@ -115,7 +111,6 @@ def _one_for_each_source(passes: Iterable[DeclaredPass], wanted: str) -> list[De
 def _headers(
     passes: Iterable[DeclaredPass], env: Environment
 ) -> Iterator[tuple[Node, DeclaredPass]]:
-    """Yield each header of the project, and the first pass that may reach it."""
     seen = {declared.source for declared in passes}
     for declared in passes:
         folders = DEPENDENCY_SCANNER.path(declared.node.get_build_env(), declared.node.cwd)
@@ -126,7 +121,6 @@ def _headers(
 
 
 def _entry(declared: DeclaredPass, file: Node, env: Environment) -> dict[str, Any]:
-    """Return the entry of a source, or of a header that a pass over it may reach."""
     # A launcher is not a compiler, and indexers write no depfile.
     command = command_of(declared.node, declared.command).without_depfile
     name = _name(file, env)

@@ -192,7 +192,6 @@ def offload_wrapper(env: Environment, target: str | None, sources: list[Node]) -
 
 
 def _registered_id(env: Environment, text: str) -> str:
-    """Return the canonical target ID of a target ID or bundle entry ID."""
     from offload_tool.operations.wrap import registered_id
 
     if text.count("-") > 1:
@@ -207,7 +206,6 @@ def _registered_id(env: Environment, text: str) -> str:
 
 
 def _package_keys(env: Environment, images: list[Node]) -> dict[Node, dict[str, str]]:
-    """Return the keys of each image that has some: those of ``OFFLOAD_PACKAGE_KEYS``."""
     of_all: dict[str, str] = {}
     of_file: dict[Node, dict[str, str]] = {}
     for key, value in (env["OFFLOAD_PACKAGE_KEYS"] or {}).items():

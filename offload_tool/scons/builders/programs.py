@@ -136,7 +136,6 @@ def _marked_by_name(linked: HostLink, by_name: list[Node]) -> list[Node]:
 
 
 def _link_variables(env: Environment, linked: HostLink, link: str) -> dict[str, Any]:
-    """Return the variables with which SCons links; `link` is the variable of the linker."""
     found = found_tools.toolchain(env)
     variables = {**spawn.toolchain_variables(env), link: units.unsigned_program(found.cxx)}
     flags = settings.link_flags(env)
@@ -191,7 +190,6 @@ def _retention_flags(env: Environment) -> list[str]:
 
 
 def _linker_name(args: list[str]) -> str:
-    """Return the name of the linker that a link's flags choose; ``ld`` is the compiler's."""
     options = ("-fuse-ld=", "--ld-path=")
     chosen = [arg.partition("=")[2] for arg in args if arg.startswith(options)]
     return Path(chosen[-1]).name if chosen else "ld"

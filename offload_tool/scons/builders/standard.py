@@ -142,7 +142,6 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
 
 
 def _has_code(item: Any) -> bool:
-    """Return True if a node has device code to be linked, as far as it is declared."""
     if not isinstance(item, SCons.Node.Node):  # a library's name
         return False
     info = info_of(item)
@@ -150,7 +149,6 @@ def _has_code(item: Any) -> bool:
 
 
 def _has_action(env: Environment, name: str) -> bool:
-    """Return True if the user has given SCons an action for such a source."""
     known = env["BUILDERS"]["StaticObject"].src_suffixes(env)
     return SCons.Util.splitext(name)[1] in known
 

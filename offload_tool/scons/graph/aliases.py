@@ -85,7 +85,6 @@ def _print_message(text: str) -> None:
 
 
 def _is_like_target_id(name: str) -> bool:
-    """Return True for target IDs, and for misspelled ones."""
     if _PROCESSOR.match(name):
         return True
     try:

@@ -102,7 +102,6 @@ def host_node(env: Environment, unit: Unit, name: Node | None = None) -> Node:
 
 
 def _host_ir_node(env: Environment, unit: Unit, *, is_shared: bool) -> Node:
-    """Return the node of the host IR, which is rebuilt when a source file is replaced."""
     node = unit.stem.file(env, _host_ir_suffix(is_shared=is_shared))
     return _compile(env, unit, unit.job("host-ir"), node, is_shared=is_shared)
 
@@ -168,7 +167,6 @@ def _compile(
 
 
 def _whole_compile(env: Environment, unit: Unit) -> list[str]:
-    """Return the driver's command for all passes of a source."""
     toolchain = found_tools.toolchain(env)
     devices = offload_arch.devices(env, unit.kind) if env["OFFLOAD_ARCH"] else ()
     given = f"{unit.language_flags} $CCFLAGS $CPPFLAGS $OFFLOAD_HOST_FLAGS $OFFLOAD_FLAGS"
@@ -231,7 +229,6 @@ def _common_to_passes(
 
 
 def _openmp_local_flags(env: Environment, device: CompileTarget) -> list[str]:
-    """Return the flags of a device pass that name the device runtime, and ptxas."""
     if device.target_id is None:
         return []
     runtimes = found_tools.device_runtimes(env, device)

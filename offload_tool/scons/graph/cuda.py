@@ -91,7 +91,6 @@ def _fatbin(env: Environment, names: Iterable[Node], images: list[Node], **optio
 
 
 def _later(env: Environment, ptx: Node) -> list[Node]:
-    """Return a PTX module if it is to be embedded, for later devices."""
     return [ptx] if PTX in settings.cuda_images(env, code_of(ptx).device) else []
 
 
@@ -148,7 +147,6 @@ def assembled(
 def _driver_flags(
     target: list[Any], source: list[Any], env: Environment, for_signature: bool
 ) -> list[str]:
-    """Return the driver's flags for ptxas, from the flags with which the PTX was compiled."""
     return [*ptxas_flags(source[0])]
 
 

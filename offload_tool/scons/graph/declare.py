@@ -14,7 +14,7 @@ import SCons.Builder
 
 from offload_tool.errors import UsageError
 from offload_tool.scons import compat, settings
-from offload_tool.scons.state.node_classes import Output
+from offload_tool.scons.state.node_classes import Output, adopt
 from offload_tool.scons.state.node_info import info_of
 from offload_tool.scons.types import Environment, Node
 
@@ -47,7 +47,7 @@ class NodeBuilder:
         compat.check_builder_of_nodes(node)
         if not node.has_explicit_builder():
             self._builder(env, node, sources, **variables)
-            compat.adopt(node, self._node_class)
+            adopt(node, self._node_class)
             return node
         new = _declaration(self._builder.action, node, sources, env.Override(variables))
         if sources != node.sources or new != _declaration(

@@ -88,7 +88,6 @@ def linkable_nodes(
 def _add_cuda(
     env: Environment, linked: HostLink, parts: Mapping[str, DeviceLink], unit: Unit
 ) -> None:
-    """Add a CUDA source to the host link, or to a device link if relocatable."""
     suffix = settings.shared_suffix(env) if unit.is_shared else "$OBJSUFFIX"
     if not unit.rdc:
         linked.objects.append(cuda.cuda_object(env, unit, unit.stem.files(env, suffix)))
@@ -109,7 +108,6 @@ def _add_cuda(
 def _add_linked_inputs(
     env: Environment, parts: Mapping[str, DeviceLink], stem: Stem, given: OffloadInputs
 ) -> None:
-    """Add code passed as objects, libraries and device code instead of sources."""
     kinds = {unit.kind for unit in given.units if unit.kind == "openmp" or unit.rdc}
     likely = kinds.pop() if len(kinds) == 1 else settings.likely_kind(env)
     # NVIDIA's device runtime serves other CUDA code; alone it is linked as any library.
@@ -126,7 +124,6 @@ def _add_linked_inputs(
 def _device_links(
     env: Environment, stem: Stem, kind: str, part: DeviceLink, library: str
 ) -> list[Node]:
-    """Declare the link of each device, and the objects that embed their results."""
     devices = offload_arch.devices(env, kind)
     if kind == "cuda":
         return cuda.linked_objects(env, stem, devices, part, library)

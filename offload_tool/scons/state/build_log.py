@@ -32,7 +32,6 @@ _VERSION = 1
 
 
 def _no_texts() -> set[str]:
-    """Return the texts that a build has printed, none yet."""
     return set()
 
 
@@ -155,7 +154,6 @@ def _print(passes: DeclaredPasses) -> None:
 
 
 def _rows(done: list[_Outcome]) -> Iterator[str]:
-    """Yield a heading, and a line for each target: the host's first."""
     targets = sorted({found.target for found in done}, key=lambda name: (name != "host", name))
     width = max(len("target ID"), *map(len, targets))
     yield f"{'target ID':{width}}  {'  '.join(_COLUMNS)}  seconds"
@@ -195,8 +193,6 @@ def _write(path: str, done: list[_Outcome], critical: list[DeclaredPass]) -> Non
 
 
 def _critical_path(passes: DeclaredPasses) -> list[DeclaredPass]:
-    """Return the chain of dependent passes that takes the longest."""
-
     def chain(declared: DeclaredPass) -> list[DeclaredPass]:
         before = filter(None, map(passes.get, declared.node.sources))
         return [*longest(map(chain, before)), declared]

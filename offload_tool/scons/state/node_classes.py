@@ -10,18 +10,52 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from SCons.Node.FS import File
+import SCons.CacheDir
+import SCons.Environment
+import SCons.Node
+import SCons.Util
+from SCons.Node.FS import Entry, File, FileNodeInfo
 
 from offload_tool.errors import OffloadError
 from offload_tool.io import replace_file
-from offload_tool.io.file_digests import DigestCache, content_of
+from offload_tool.io.file_digests import DigestCache, content_of, file_stat_from
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.key import Part
 from offload_tool.scons import compat
 from offload_tool.scons.state.node_info import records_of
 from offload_tool.scons.types import Node
+
+
+class StatInfo(FileNodeInfo):  # type: ignore[misc]
+    """SCons's information on a file, and the stat() to which its digest belongs.
+
+    ``.sconsign.dblite`` has this module's name: SCons warns, and builds a folder again, if it
+    cannot import it.
+    """
+
+    __slots__ = ("stat",)
+    stat: tuple[int, ...]
+    field_list: ClassVar[list[str]] = [*FileNodeInfo.field_list, "stat"]
+
+
+def _with_stat(info: FileNodeInfo) -> StatInfo:
+    if isinstance(info, StatInfo):
+        return info
+    made = StatInfo()
+    made.merge(info)
+    return made
+
+
+def adopt(node: Any, node_class: type) -> None:
+    """Assign one of our classes to a file node, as SCons does with entries that become files."""
+    if type(node) is Entry:  # SCons has not determined its type yet
+        node.disambiguate()
+    if type(node) is File or issubclass(node_class, type(node)):
+        node.__class__ = node_class
+        if node.ninfo is not None:
+            node.ninfo = _with_stat(node.ninfo)
 
 
 class Input(File):  # type: ignore[misc]
@@ -33,43 +67,75 @@ class Input(File):  # type: ignore[misc]
     """
 
     __slots__ = ()
-    NodeInfo = compat.StatInfo
+    NodeInfo = StatInfo
 
     def srcnode(self) -> Any:
         """Return the node of this file in the source folder, which may have SCons's own class."""
-        return compat.source_node(self)
+        folders = self.dir.srcdir_list()
+        if not folders:
+            return self
+        found = folders[0].Entry(self.name)
+        found.must_be_same(File)
+        return found
 
     def visited(self) -> None:
         """Store the file's signature and its stat()."""
         super().visited()
-        compat.store_stat(self)
+        self.get_ninfo().stat = self.get_stat()
 
     def get_stat(self) -> tuple[int, ...]:
-        """Return the stat() that SCons stores in the field of this name."""
-        return compat.file_stat_of(self)
+        """Return the stat() that SCons stores in the field of this name; () without a file."""
+        found = self.rfile().stat()  # cached: SCons needs it anyway
+        return () if found is None else tuple(file_stat_from(found))
 
     def get_stored_info(self) -> Any:
         """Return what SCons has stored, with room for the stat()."""
-        return compat.add_stat(super().get_stored_info())
+        entry = super().get_stored_info()
+        if hasattr(entry, "ninfo"):  # not for files of Configure checks
+            entry.ninfo = _with_stat(entry.ninfo)
+        return entry
 
     def get_max_drift_csig(self) -> str | None:
         """Return the stored digest of an old file, if it was not changed."""
-        known: str | None = super().get_max_drift_csig() if compat.has_stored_stat(self) else None
-        return known or None  # SCons 4.6 compares with None
+        if getattr(self.get_stored_info().ninfo, "stat", None) != self.get_stat():
+            return None
+        return super().get_max_drift_csig() or None  # SCons 4.6 compares with None
 
     def changed_timestamp_newer(
         self, target: Node, prev_ni: Any, repo_node: Node | None = None
     ) -> bool:
         """Return True if this file is newer than the target, or its content has changed."""
-        other = compat.has_other_content(self, prev_ni)
+        other = self._has_other_content(prev_ni)
         return bool(super().changed_timestamp_newer(target, prev_ni, repo_node)) or other
 
     def changed_timestamp_match(
         self, target: Node, prev_ni: Any, repo_node: Node | None = None
     ) -> bool:
         """Return True if this file's time or content has changed."""
-        other = compat.has_other_content(self, prev_ni)
+        other = self._has_other_content(prev_ni)
         return bool(super().changed_timestamp_match(target, prev_ni, repo_node)) or other
+
+    def _has_other_content(self, before: Any) -> bool:
+        """Return True if the content is not `before`; store its digest in the node."""
+        then = getattr(before, "csig", None)
+        if then and getattr(before, "stat", None) == self.get_stat():
+            known = self.get_ninfo()
+            known.csig = getattr(known, "csig", then)
+        return bool(self.get_csig() != then and then is not None)
+
+
+def _adopt_input(node: Any) -> None:
+    """Assign our class to a dependency, whose signature may rely on the time alone."""
+    if type(node) not in {Entry, File}:
+        return
+    adopt(node.srcnode(), Input)
+    adopt(node, Input)
+    known = node.get_ninfo()
+    if hasattr(known, "csig"):
+        del known.csig
+    if hasattr(known, "size"):  # SCons has visited it
+        node.get_csig()
+        known.stat = node.get_stat()
 
 
 class PlainOutput(Input):
@@ -83,27 +149,50 @@ class PlainOutput(Input):
 
     def scan(self) -> None:
         """Find the file's dependencies, and compare the stat() of each from now on."""
-        if not compat.was_scanned(self):
+        if self.implicit is None:
             super().scan()
             for child in self.children(scan=False):
-                compat.adopt_input(child, Input)
+                _adopt_input(child)
 
-    def changed(self, node: Node | None = None, allowcache: bool = False) -> bool:
-        """Return True if the ``Decider`` does, or if a dependency built in this run changed."""
-        if compat.other_was_built(self, node):
-            return True
-        return bool(super().changed(node, allowcache))
+    def changed(self, node: Any = None, allowcache: bool = False) -> bool:
+        """Return True if the ``Decider`` does, or if a dependency built in this run changed.
+
+        Deciders that compare times miss that, since SCons stores whole seconds. They come second:
+        they may overwrite the child's signature with the stored one.
+        """
+        before = _digests_before((node or self).get_stored_info().binfo)
+        was_built = any(
+            digest and child.get_state() == SCons.Node.executed and child.get_csig() != digest
+            for child, digest in zip(self.children(), before, strict=False)
+        )
+        return was_built or bool(super().changed(node, allowcache))
 
     def is_up_to_date(self) -> bool:
         """Return True if the file is current and was not modified."""
         current = bool(super().is_up_to_date())
-        return current and not (self.exists() and compat.was_damaged(self))
+        return current and not (self.exists() and self._was_damaged())
+
+    def _was_damaged(self) -> bool:
+        """Return True if the file differs from what SCons has stored.
+
+        Its time is not sufficient: SCons stores whole seconds. For a file built in this run, SCons
+        still has the earlier information.
+        """
+        if self.get_state() == SCons.Node.executed and compat.does_execute():
+            return False
+        digest = getattr(self.get_stored_info().ninfo, "csig", None)
+        return digest is not None and bool(self.get_csig() != digest)
+
+
+def _digests_before(info: Any) -> list[str | None]:
+    before = (*info.bsourcesigs, *info.bdependsigs, *info.bimplicitsigs)
+    return [getattr(known, "csig", None) for known in before]
 
 
 def adopt_plain(nodes: Iterable[Node]) -> None:
     """Make SCons's own builders rebuild modified outputs."""
     for node in nodes:
-        compat.adopt(node, PlainOutput)
+        adopt(node, PlainOutput)
 
 
 class Output(PlainOutput):
@@ -111,9 +200,22 @@ class Output(PlainOutput):
 
     __slots__ = ()
 
-    def changed(self, node: Node | None = None, allowcache: bool = False) -> bool:
-        """Return True if the action or the content of a dependency has changed."""
-        return compat.content_changed(self, node, remember=allowcache)
+    def changed(self, node: Any = None, allowcache: bool = False) -> bool:
+        """Return True if the action or the content of a dependency has changed.
+
+        This is `SCons.Node.Node.changed` with digests for each child, whatever the Decider. `node`
+        has the stored information if it is another: this file in a Repository.
+        """
+        if node is None and "changed" in self._memo:
+            return bool(self._memo["changed"])
+        info = (node or self).get_stored_info().binfo
+        # No early exit: each child's signature must be computed before it is stored.
+        now = [child.get_csig() for child in self.children()]
+        signature = SCons.Util.hash_signature(self.get_executor().get_contents())
+        found = now != _digests_before(info) or bool(info.bactsig != signature)
+        if allowcache:
+            self._memo["changed"] = found
+        return found
 
     def retrieve_from_cache(self) -> bool:
         """Fetch the file from a ``CacheDir`` if the entry matches its stored digest."""
@@ -146,7 +248,7 @@ class PassOutput(Output):
 
     def is_up_to_date(self) -> bool:
         """Return True if, by the manifest, a compile would write this file again."""
-        if compat.was_released(self):
+        if self.released_target_info:
             return records_of(self).is_known_current
         File.is_up_to_date(self)  # computes the dependencies' signatures, which are stored later
         return records_of(self).is_current()
@@ -173,7 +275,9 @@ class PassOutput(Output):
     def set_noclean(self, noclean: bool = True) -> None:
         """Keep the manifest with the output: ``env.NoClean``."""
         super().set_noclean(noclean)
-        compat.forget_cleaning(self, [manifest_path(self.get_internal_path())])
+        kept = manifest_path(self.get_internal_path())
+        files = SCons.Environment.CleanTargets.get(self, [])
+        files[:] = [file for file in files if file.get_internal_path() != kept]
 
     def built(self) -> None:
         """Record the output as the user's post-actions have left it."""
@@ -190,7 +294,7 @@ class PassOutput(Output):
     def visited(self) -> None:
         """Store the result with ``--cache-populate``."""
         super().visited()
-        if compat.cache_is_forced() and not self.nocache:
+        if SCons.CacheDir.cache_force and not self.nocache:
             records_of(self).store(lambda: None)
 
 

@@ -198,13 +198,11 @@ class NodeResolver(Resolver):
         return self._front_end().folders
 
     def _front_end(self) -> ImplicitInputs:
-        """Return the driver's settings for the front end of the compile."""
         args = _general_args(self._node, self._command)
         found = cached_front_end(args, variables_of(self._node))
         return found._replace(folders=tuple(_relative_to_top(self._node, found.folders)))
 
     def _configuring_files(self) -> tuple[str, ...]:
-        """Return the configuration files that clang reads due to the flags."""
         # Computing the arguments is slow. Those that `has_configuration` looks for have "-config",
         # or are in a response file.
         signed = compat.contents(self._node)
