@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from offload_tool.clang.response_file import expand_command
 from offload_tool.scons.pch import PCH_FOLDER
 from tests.driver.changes import Event, History
 from tests.driver.projects import project
 from tests.driver.running import ROOT, Bench, Run
 from tests.driver.state import State
-from tests.driver.surroundings import encoded, respell
 from tests.driver.trial import FailureError, Trial, run_trial
 
 SEEDS = (5, 43, 112, 152, 156)
@@ -58,23 +55,6 @@ def test_seeds_cover_what_there_is() -> None:
     assert any(f'#include "{name}"' in texts for name in made)
     assert any(name.startswith("flags") for state in states for name in state.files)
     assert any("given.co" in call for state in states for call in state.calls)
-
-
-def test_response_files_in_other_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Response files have one meaning, however they are written."""
-    monkeypatch.chdir(tmp_path)
-    state = SMALL.copy()
-    state.flags = {"CCFLAGS": ["@flags0.txt"]}
-    state.files = {"flags0.txt": "-DF0=12\n"}
-    seen = set()
-    for number in range(60):
-        respell(random.Random(number), state)
-        for name, text in state.files.items():
-            Path(name).write_bytes(encoded(name, text))
-        words = expand_command(state.flags["CCFLAGS"]).args
-        assert [word for word in words if word != "-O1"] == ["-DF0=12"], state.files
-        seen.add(repr(state.files))
-    assert len(seen) > 20
 
 
 # What follows shows that the judges can fail: a tool that is faultless is made to look wrong.
@@ -121,11 +101,6 @@ def _event(what: str) -> Event:
     elif what == "comment":
         state.files["k0.hip"] += "// a comment\n"
     return Event([what], "one", state, mode="clean" if what == "clean" else "build")
-
-
-def test_an_edit_is_right(small: Trial) -> None:
-    """Nothing is wrong with an edit that is compiled."""
-    small.step(_event("edit"))
 
 
 def test_project_that_does_not_build_is_seen(tmp_path: Path, clang: Path) -> None:
@@ -182,12 +157,6 @@ def test_what_is_wrong_is_seen(
     small.bench.after = lambda _, run: after(small.bench, run)
     with pytest.raises(FailureError, match=match):
         small.step(_event(what))
-
-
-def test_build_after_cleaning(small: Trial) -> None:
-    """After ``scons -c`` all is compiled, and is right."""
-    small.step(_event("clean"))
-    assert small.story[-2].endswith("compiled: k0.gfx906.co")
 
 
 def test_clean_build_leaves_no_trace(small: Trial, tmp_path: Path) -> None:

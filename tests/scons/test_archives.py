@@ -84,74 +84,47 @@ def test_first_build(library: Project) -> None:
     library.assert_up_to_date()
 
 
-def test_one_target_of_one_member(library: Project) -> None:
-    """One target's flags of one member reach that target's archive and link, and no others."""
-    body = (
-        "flags = {'gfx906': ['-DFACTOR=%d']}\n"
-        "a = env.OffloadObject('a.hip', OFFLOAD_ARCH_FLAGS=flags)\n"
-        "library = env.OffloadArchive('parts', [a, 'b.hip'])\n"
-    )
-    library.sconstruct(RELOCATABLE + body % 2 + PROGRAM).build()
-    before = stamps(library, *DSAS, "prog.gfx90a_xnack+.co")
-    run = library.sconstruct(RELOCATABLE + body % 3 + PROGRAM).run()
-    assert run.compiles == passes("a.hip", "gfx906")
-    assert [line for line in run.actions if "[gfx906]" in line] == [
-        "HIP [gfx906] a.hip",
-        "ARCHIVE [gfx906] libparts.gfx906.a",
-        "LINK [gfx906] prog.gfx906.co",
-    ]
-    assert "-> prog" in run.actions
-    # The archive of the other target was looked at; it came out the same and stayed.
-    others = [line for line in run.actions if "gfx90a" in line]
-    assert others == ["ARCHIVE [gfx90a:xnack+] libparts.gfx90a_xnack+.a"]
-    after = stamps(library, *DSAS, "prog.gfx90a_xnack+.co")
-    assert after[0] != before[0]
-    assert after[1:] == before[1:]
+PARTS = "parts = ['a.hip', 'b.hip']{}\nlibrary = env.OffloadArchive('parts', parts)\n".format
+MORE = PARTS(" + env.OffloadObject('c.hip', OFFLOAD_ARCH='gfx906')")
+ONE_MEMBER = (
+    "flags = {{'gfx906': ['-DFACTOR={}']}}\n"
+    "a = env.OffloadObject('a.hip', OFFLOAD_ARCH_FLAGS=flags)\n"
+    "library = env.OffloadArchive('parts', [a, 'b.hip'])\n"
+).format
+ARCHS = f"env['OFFLOAD_ARCH'] = {{}}\n{LIBRARY}".format
+CHANGES = {  # the library before and after, what is compiled, and the targets that are linked
+    "one target's flags of one member": (
+        *(ONE_MEMBER(2), ONE_MEMBER(3), passes("a.hip", "gfx906"), ["gfx906"]),
+    ),
+    "a member with code for one target": (
+        *(PARTS(""), MORE, passes("c.hip", "host", "gfx906"), ["gfx906"]),
+    ),
+    "a member that goes": (MORE, PARTS(""), [], ["gfx906"]),
+    "a target more": (
+        *(LIBRARY, ARCHS([*BOTH, "gfx942"]), [f"{name}.hip gfx942" for name in "abk"], ["gfx942"]),
+    ),
+    "a target less": (LIBRARY, ARCHS(["gfx906"]), [], []),
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "compiled", "linked"), CHANGES.values(), ids=CHANGES.keys()
+)
+def test_change(
+    library: Project, before: str, after: str, compiled: list[str], linked: list[str]
+) -> None:
+    """A change reaches the archives and links of its targets; those of others stay as they are."""
+    images = ("prog.gfx906.co", "prog.gfx90a_xnack+.co")
+    library.sconstruct(RELOCATABLE + before + PROGRAM).build()
+    old = stamps(library, *DSAS, *images)
+    run = library.sconstruct(RELOCATABLE + after + PROGRAM).done()
+    assert run.compiles == compiled
+    links = [line for line in run.actions if line.startswith("LINK")]
+    assert links == [f"LINK [{name}] prog.{name}.co" for name in linked]
+    assert run.actions[-1] == "-> prog"
+    kept = [now == then for now, then in zip(stamps(library, *DSAS, *images), old, strict=True)]
+    assert kept == [name not in linked for name in BOTH] * 2
     library.assert_up_to_date()
-
-
-def test_added_and_removed_members(library: Project) -> None:
-    """A member with code for one target reaches that target's archive only, in and out."""
-    body = "parts = ['a.hip', 'b.hip']%s\nlibrary = env.OffloadArchive('parts', parts)\n"
-    more = " + env.OffloadObject('c.hip', OFFLOAD_ARCH='gfx906')"
-    library.sconstruct(RELOCATABLE + body % "" + PROGRAM).build()
-    first = stamps(library, *DSAS)
-    contents = [library.read(name) for name in DSAS]
-
-    run = library.sconstruct(RELOCATABLE + body % more + PROGRAM).run()
-    assert run.compiles == passes("c.hip", "host", "gfx906")
-    assert "LINK [gfx906] prog.gfx906.co" in run.actions
-    assert not [line for line in run.actions if line.startswith("LINK [gfx90a")]
-    second = stamps(library, *DSAS)
-    assert [now == then for now, then in zip(second, first, strict=True)] == [False, True]
-    assert len(member_names(library.folder / DSAS[0])) == 3
-    library.assert_up_to_date()
-
-    run = library.sconstruct(RELOCATABLE + body % "" + PROGRAM).done()
-    assert run.compiles == []
-    assert not [line for line in run.actions if line.startswith("LINK [gfx90a")]
-    assert [library.read(name) for name in DSAS] == contents
-    assert stamps(library, DSAS[1]) == [first[1]]
-    library.assert_up_to_date()
-
-
-def test_changed_targets(library: Project) -> None:
-    """A new target is compiled, archived and linked; without one, nothing of the others is."""
-    names = (*DSAS, "prog.gfx906.co", "prog.gfx90a_xnack+.co")
-    library.sconstruct(RELOCATABLE + LIBRARY + PROGRAM).build()
-    before = stamps(library, *names)
-    for targets, compiled, linked in (
-        ([*BOTH, "gfx942"], [f"{name}.hip gfx942" for name in "abk"], ["gfx942"]),
-        (["gfx906"], [], []),
-    ):
-        body = f"env['OFFLOAD_ARCH'] = {targets}\n" + LIBRARY + PROGRAM
-        run = library.sconstruct(RELOCATABLE + body).done()
-        assert run.compiles == compiled
-        links = [line for line in run.actions if line.startswith("LINK")]
-        assert links == [f"LINK [{name}] prog.{name}.co" for name in linked]
-        assert run.actions[-3:] == ["BUNDLE prog.hipfb", "EMBED prog.fatbin.o", "-> prog"]
-        assert stamps(library, *names) == before
-        library.assert_up_to_date()
 
 
 def test_comment_in_a_member(library: Project) -> None:

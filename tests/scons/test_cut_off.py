@@ -80,14 +80,6 @@ def assert_as_without(project: Project, *names: str) -> None:
     shutil.rmtree(clean.folder)
 
 
-EDITS: dict[str, tuple[tuple[str, str, str], str]] = {
-    "a comment": (("k.hip", "", "// a comment\n"), "front end only"),
-    "a comment in a header": (("h.h", "", "// a comment\n"), "front end only"),
-    "a macro that a kernel uses": (("h.h", "FACTOR 1", "FACTOR 2"), "compiled"),
-    "a flag": (("SConstruct", "'-O2'", "'-O3'"), "compiled"),
-}
-
-
 @pytest.mark.parametrize(
     ("change", "device", "host"),
     [
@@ -116,22 +108,6 @@ def test_edits_of_objects(
     assert kept == [*expected, all(expected)]
     assert_as_without(project, OUTPUT, "k.host.o", "k.o")
     project.assert_up_to_date()
-
-
-@pytest.mark.parametrize("name", EDITS)
-def test_edits(built: Project, name: str) -> None:
-    """What leaves the device code as it is costs the front end alone; the output's time stays."""
-    output = built.folder / OUTPUT
-    before = output.stat()
-    change, expected = EDITS[name]
-    edit(built, *change)
-    assert outcome(built) == expected
-    after = output.stat()
-    assert ((before.st_mtime_ns, before.st_ino) == (after.st_mtime_ns, after.st_ino)) == (
-        expected == "front end only"
-    )
-    assert_as_without(built)
-    built.assert_up_to_date()
 
 
 def test_messages_of_the_backend_are_printed_each_time(built: Project) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -28,7 +26,6 @@ ONE_TARGET = passes("k.hip", "gfx90a:xnack+")
 FOLDERS = "env['CPPPATH'] = ['first', 'second']\n"
 VALUED = "#include <value.h>\n" + BODY
 COPY = "env.Command('{0}', '{1}', Copy('$TARGET', '$SOURCE'))\n".format
-ASKED = f"#if __has_include(<optional.h>)\n{TWO}#else\n{ONE}#endif\n"
 
 
 class Case(NamedTuple):
@@ -62,14 +59,6 @@ CASES = {
         [({"special.h": "// appears\n"}, ONE_TARGET)],
         FOLDERS,
     ),
-    "a header for which one target asks": Case(
-        {
-            "k.hip": f"#if defined(__gfx90a__)\n{ASKED}#else\n{ONE}#endif\n{BODY}",
-            "first/other.h": "",
-        },
-        [({"second/optional.h": ""}, ONE_TARGET)],
-        FOLDERS,
-    ),
     "a header of one OpenMP pass": Case(  # which SCons could scan for
         {
             "only.h": "#define ONLY 1\n",
@@ -78,13 +67,6 @@ CASES = {
         [({"only.h": "#define ONLY 2\n"}, passes("k.c", "gfx90a:xnack+"))],
         nodes="env.OffloadDeviceObject('k.c', OFFLOAD_KIND='openmp')\n",
         first=passes("k.c", "host-ir", *BOTH),
-    ),
-    "a header that a source includes since": Case(
-        {"inner.h": ONE},
-        [
-            ({"outer.h": '#include "inner.h"\n', "k.hip": f'#include "outer.h"\n{BODY}'}, ALL),
-            ({"inner.h": TWO}, ALL),
-        ],
     ),
     "a generated header earlier on the path": Case(
         {"k.hip": VALUED, "second/value.h": ONE, "value.txt": TWO},
@@ -140,16 +122,6 @@ CASES = {
         "SConscript(['a/SConscript', 'b/SConscript'], 'env')\n",
         ["a/a.hip gfx906", "b/b.hip gfx906"],
     ),
-    "a file of flags": Case(
-        {"k.hip": BODY, "flags": "-DHERE=1\n"},
-        [({"flags": "-DHERE=2\n"}, ALL)],
-        "env.Append(CCFLAGS=['@flags'])\n",
-    ),
-    "a file of flags of one target": Case(
-        {"k.hip": f"#ifndef HERE\n{ONE}#endif\n{BODY}", "flags": "-DHERE=1\n"},
-        [({"flags": "-DHERE=2\n"}, ONE_TARGET)],
-        "env.Replace(OFFLOAD_ARCH_FLAGS={'gfx90a': ['@flags']})\n",
-    ),
 }
 
 
@@ -174,32 +146,6 @@ def test_after_a_change(project: Project, name: str) -> None:
         assert compiled() == expected
 
 
-@pytest.mark.parametrize(
-    ("broken", "message"),
-    [
-        ({"k.hip": f"{VALUED}this is not C++\n"}, "k.hip"),
-        ({"value.h": None}, "'value.h' file not found"),
-    ],
-    ids=["source", "deleted header"],
-)
-def test_failed_compile_is_repeated(
-    project: Project, broken: Mapping[str, str | None], message: str
-) -> None:
-    """A compile that failed leaves no output, and the old files build at once again."""
-    files = {"k.hip": VALUED, "value.h": ONE}
-    for file, text in files.items():
-        project.write(file, text)
-    project.sconstruct("env['CPPPATH'] = ['#']\n" + NODES).build()
-    for file, new in broken.items():
-        (project.folder / file).unlink()
-        if new is not None:
-            project.write(file, new)
-    assert message in project.fails("-k").errors
-    for file in broken:
-        project.write(file, files[file])
-    project.build_once()
-
-
 @pytest.mark.parametrize("duplicate", [False, True])
 def test_variant_folder(project: Project, duplicate: bool) -> None:
     """In a variant folder, with copies or without, the same holds."""
@@ -216,44 +162,6 @@ def test_variant_folder(project: Project, duplicate: bool) -> None:
     for name, text in (("value.h", TWO), ("k.hip", VALUED), ("include/value.h", THREE)):
         project.write(f"src/{name}", text)
         assert project.build_once() == expected
-
-
-def test_repository(project: Project) -> None:
-    """Sources and headers may be in a repository; local ones go before them."""
-    there = project.folder.parent / "repository"
-    project.write("../repository/k.hip", VALUED)
-    (project.folder / "k.hip").unlink()
-    project.sconstruct(f"Repository({str(there)!r})\nenv['CPPPATH'] = ['include']\n" + NODES)
-    expected = passes(f"{there}/k.hip", "host", *BOTH)
-    for folder, text in (("../repository/", ONE), ("../repository/", TWO), ("", THREE)):
-        project.write(f"{folder}include/value.h", text)
-        assert project.build_once() == expected
-    project.write("k.hip", VALUED.replace("HERE", "HERE + 1"))
-    assert project.build_once() == ALL
-
-
-@pytest.mark.parametrize("decider", ["content-timestamp", "timestamp-newer"])
-def test_deciders(project: Project, decider: str) -> None:
-    """With each of SCons's deciders, a second build does nothing and a change is seen."""
-    project.write("value.h", ONE)
-    project.write("only.h", "")
-    project.write(
-        "k.hip", '#ifdef __gfx90a__\n#include "only.h"\n#endif\n#include "value.h"\n' + KERNEL
-    )
-    assert project.sconstruct(f"env.Decider({decider!r})\n" + NODES).build_once() == ALL
-    later = time.time() + 5
-    for name, expected in (("value.h", ALL), ("only.h", ONE_TARGET)):
-        os.utime(project.write(name, TWO), (later, later))
-        assert project.build() == expected
-        if decider != "timestamp-newer":  # for which the header stays newer than the object
-            project.assert_up_to_date()
-        os.utime(project.folder / name, (later - 10, later - 10))
-        project.build()
-
-
-def test_sconstruct_head_is_what_users_write() -> None:
-    """The tests load the tool as the README says."""
-    assert 'toolpath=[PyPackageDir("offload_tool.scons")]' in SCONSTRUCT
 
 
 def test_chain_of_variant_folders(project: Project) -> None:

@@ -207,13 +207,6 @@ WRONG = {
     "'-fgpu-rdc' among the flags: relocatable device code is OFFLOAD_RDC=True": hip(
         "CCFLAGS='-fgpu-rdc'"
     ),
-    "'--offload-arch=gfx942' among the flags: targets are those of OFFLOAD_ARCH": hip(
-        "OFFLOAD_FLAGS='--offload-arch=gfx942'"
-    ),
-    "'-lineinfo' among the flags: is nvcc's": cuda("OFFLOAD_FLAGS='-lineinfo'"),
-    "'-Xclang' at the end of the flags wants a value": hip(
-        "OFFLOAD_FLAGS=['-nogpulib', '-Xclang']"
-    ),
     "'-fgpu-rdc' in LINKFLAGS would link device code twice: OFFLOAD_RDC=True does so": (
         "env.OffloadProgram('k.hip', LINKFLAGS=['-fgpu-rdc', '--hip-link'])\n"
     ),
@@ -244,29 +237,6 @@ WRONG = {
         "bare = Environment(tools=['offload'], toolpath=[PyPackageDir('offload_tool.scons')])\n"
         "bare.OffloadProgram('p', ['k.hip'])\n"
     ),
-}
-MEANT = {  # what users write for a target ID, and what it is answered with
-    "gfx90b": "gfx950' or 'gfx90c' or 'gfx90a",
-    "GFX906": "gfx906",
-    "MI300X": "gfx942",
-    "gfx90a-xnack+": "gfx90a:xnack+",
-    "gfx94X-dcgpu": "gfx942",
-    "gfx120X-all": "gfx1200' or 'gfx1201",
-    "hip-amdgcn-amd-amdhsa--gfx906": "gfx906",
-    "sm80": "sm_80",
-}
-OF_CUDA = {"compute_80": "sm_80", "8.6": "sm_86", "80-real": "sm_80", "90": "sm_90"}
-WRONG |= {
-    f"unknown processor '{name}', did you mean '{meant}'": (
-        f"env.OffloadObject('k.{'cu' if meant[:2] == 'sm' else 'hip'}', OFFLOAD_ARCH='{name}')\n"
-    )
-    for name, meant in MEANT.items()
-}
-WRONG |= {
-    f"unknown processor '{name}', did you mean '{meant}'": (
-        f"env.OffloadObject('k.c', OFFLOAD_KIND='openmp', OFFLOAD_ARCH='{name}')\n"
-    )
-    for name, meant in OF_CUDA.items()
 }
 WRONG["'gfx90b', did you mean 'gfx950'"] = "env.OffloadDeviceRuntime('gfx90b')\n"
 

@@ -145,15 +145,6 @@ def test_target_ids(project: Project) -> None:
     assert found == [[], passes("k.hip", "gfx906"), passes("k.hip", "gfx90a:xnack+"), []]
 
 
-def test_program(project: Project) -> None:
-    """A program is linked anew after an edit of its source, and not without one."""
-    project.sconstruct("env.OffloadProgram('p', ['k.hip', 'runtime.c'])\n")
-    both = passes("k.hip", "gfx906", "gfx90a:xnack+", "host")
-    found = builds(project, "build", "sed -i s/VALUE/7/ k.hip", "build")
-    assert found == [both, [], both, []]
-    project.assert_up_to_date()
-
-
 def test_cache_dir(headers: Project) -> None:
     """With a CacheDir, an edit is compiled and its reversal fetched, within one process."""
     headers.sconstruct("CacheDir('cache')\n" + OBJECTS)
@@ -163,15 +154,3 @@ def test_cache_dir(headers: Project) -> None:
         "build",
     ]
     assert builds(headers, *steps) == [ONCE, ONCE, [], []]
-
-
-def test_openmp(project: Project) -> None:
-    """OpenMP's host IR and devices follow an edit between two builds."""
-    project.write("r.c", "int main(void) {\n#pragma omp target\n;\nreturn 0; }\n")
-    project.sconstruct(
-        "env.OffloadProgram('p', 'r.c', OFFLOAD_KIND='openmp', OFFLOAD_FLAGS=[],\n"
-        "    OFFLOAD_ARCH='x86_64-pc-linux-gnu', OFFLOAD_HOST_FLAGS=[])\n"
-    )
-    found = [len(step) for step in builds(project, "sed -i '1i int x;' r.c", "build")]
-    assert found == [3, 3, 0]
-    project.assert_up_to_date()

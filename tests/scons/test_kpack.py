@@ -223,46 +223,6 @@ def test_variant_folders_and_cache(kpacked: Project) -> None:
     assert {p: p.read_bytes() for p in before} == before
 
 
-COLUMNS = ("HIP", "KPACK", "MARK", "EMBED", "LINK")
-
-
-def actions(project: Project, *arguments: str) -> dict[str, int]:
-    """Build; return how many actions of each sort ran."""
-    run = project.done(*arguments)
-    lines = [line for line in run.output.splitlines() if re.match(r"[A-Z]{3,} |/|clang", line)]
-    counts = dict.fromkeys(COLUMNS, 0)
-    for line in lines:
-        word = line.split()[0]
-        if " -o prog " in line:
-            counts["LINK"] += 1
-        elif word in counts:
-            counts[word] += 1
-    return {name: count for name, count in counts.items() if count}
-
-
-def test_what_is_made_again(kpacked: Project) -> None:
-    """One target's code, or its list, is a matter of its archive; no link runs."""
-    kpacked.sconstruct(
-        HEAD + "env.Replace(OFFLOAD_ARCH=ARGUMENTS.get('ARCH', 'gfx906,gfx942'))\n"
-        "env['OFFLOAD_ARCH_FLAGS'] = {'gfx942': ARGUMENTS.get('F', '').split()}\n"
-        f"env.OffloadProgram('prog', {PARTS},"
-        " OFFLOAD_KPACK_COMPRESS=ARGUMENTS.get('C', 'none'))\n"
-    ).build()
-    before = kpacked.read("prog")
-    assert actions(kpacked) == {}
-    assert actions(kpacked, "F=-O1") == {"HIP": 2, "KPACK": 1}
-    assert actions(kpacked, "F=-O1", "ARCH=gfx942,gfx906") == {}
-    assert actions(kpacked, "F=-O1", "ARCH=gfx906,gfx942,gfx1100") == {"HIP": 2, "KPACK": 1}
-    assert actions(kpacked, "F=-O1") == {}
-    assert actions(kpacked, "F=-O1", "C=zstd-per-kernel") == {"KPACK": 2}
-    one = kpacked.folder / "one.hip"
-    one.write_text(one.read_text().replace("VALUE", "2 * VALUE"))
-    assert actions(kpacked, "F=-O1") == {"HIP": 3, "KPACK": 2}
-    assert kpacked.read("prog") == before
-    (kpacked.folder / ".kpack/demo_gfx906.kpack").unlink()
-    assert actions(kpacked, "F=-O1", "prog") == {"KPACK": 1}
-
-
 def test_aliases_and_clean(kpacked: Project) -> None:
     """A target ID on the command line builds its archive, and a clean removes all archives."""
     kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {PARTS})\n")

@@ -43,17 +43,6 @@ def test_explain_names_the_changed_flags(project: Project) -> None:
     assert "the contents of the build action changed" in run.output
 
 
-def test_explain_names_what_appeared(project: Project) -> None:
-    """``--debug=explain`` says which file appeared where an include looks for one."""
-    project.write("k.hip", "#include <value.h>\n" + KERNEL)
-    project.write("second/value.h", "")
-    project.sconstruct("env['CPPPATH'] = ['first', 'second']\n" + NODES).build()
-    project.write("first/value.h", "")
-    run = project.run("--debug=explain")
-    reason = "'first/value.h' may be read now"
-    assert reasons(run.output)["k.gfx906.co"] == reason
-
-
 def test_explain_names_the_compiler(project: Project) -> None:
     """``--debug=explain`` names the compiler that was replaced, and the new one."""
     project.sconstruct(NODES).build()

@@ -166,46 +166,18 @@ def test_shared_library(sources: Project, driver: str) -> None:
     sources.assert_up_to_date()
 
 
-GIVEN = {
-    "source": "env.OffloadProgram('prog', ['one.hip', 'runtime.c', 'elsewhere/given.a'])",
-    "OFFLOAD_LIBS": (
-        "env.OffloadProgram('prog', ['one.hip', 'runtime.c'], OFFLOAD_LIBS=['elsewhere/given.a'])"
-    ),
-    "object": "env.OffloadProgram('prog', ['one.hip', 'only.hip', 'runtime.c', 'elsewhere/two.o'])",
-}
-
-
-@pytest.mark.parametrize(
-    ("made_by", "given"),
-    [("old", "source"), ("new", "source"), ("new", "OFFLOAD_LIBS"), ("old", "object")],
-)
-def test_library_of_clangs_own_driver(
-    sources: Project, driver: str, made_by: str, given: str
-) -> None:
+@pytest.mark.parametrize("made_by", DRIVERS)
+def test_library_of_clangs_own_driver(sources: Project, driver: str, made_by: str) -> None:
     """A library of either driver takes part in both links of a program of either driver."""
     given_library(sources, made_by)
-    sources.sconstruct(RELOCATABLE + GIVEN[given]).build()
+    sources.sconstruct(
+        RELOCATABLE + "env.OffloadProgram('prog', ['one.hip', 'runtime.c', 'elsewhere/given.a'])"
+    ).build()
     lines = sources.start()
     assert [lines[0], lines[-1]] == OF_THE_PROGRAM  # one bundle, loaded once, for both
     assert {"kernel _Z5firstPi", "kernel _Z6secondPi"} <= registered(lines)
     assert any(line.startswith("managed managed 7 4 4") for line in lines)
     sources.assert_up_to_date()
-
-
-def test_library_that_the_build_makes_must_be_named(sources: Project) -> None:
-    """A library that is not there to be read, of unknown sources, is refused when it is linked."""
-    given_library(sources, "new")
-    (sources.folder / "elsewhere/given.a").rename(sources.folder / "given.in")
-    made = "library = env.Command('made.a', [], 'cp given.in $TARGET')\n"
-    plain = "env.Program('prog', ['runtime.c', 'main.c', library])\n".replace("Pr", "OffloadPr")
-    sources.write("main.c", "void *_Z7libraryv(void); int main(void) { return !_Z7libraryv(); }\n")
-    run = sources.sconstruct(made + plain).fails("-Q")
-    assert "'made.a' has relocatable HIP code, which 'prog' is linked without" in run.errors
-    assert not (sources.folder / "prog").exists()
-    sources.sconstruct(
-        made + "env.OffloadProgram('prog', ['runtime.c', 'main.c'], OFFLOAD_LIBS=library)\n"
-    ).build()
-    assert "kernel _Z6secondPi" in sources.start()
 
 
 MAKES = {

@@ -189,15 +189,6 @@ def test_shared_library_and_program_of_a_source(regions: Project) -> None:
     regions.assert_up_to_date()
 
 
-def test_host_machine_among_the_flags(regions: Project) -> None:
-    """A host's ``-target`` in CCFLAGS leaves each device its own."""
-    devices = "env.OffloadDeviceObject('work.c')\n"
-    regions.sconstruct(devices, HEAD).build()
-    made = [path.read_bytes() for path in modules(regions)]
-    regions.sconstruct(f"env.Append(CCFLAGS=['-target', '{CPU}'])\n" + devices, HEAD).build()
-    assert made == [path.read_bytes() for path in modules(regions)]
-
-
 @pytest.mark.parametrize("saved", ["work.c", "region.h", "include/region.h"])
 def test_atomic_save(regions: Project, saved: str) -> None:
     """A file of equal content and another inode compiles host IR, host and devices together.

@@ -12,7 +12,6 @@ import re
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -293,13 +292,13 @@ def _without_files(args: list[str]) -> list[str]:
 
 @pytest.mark.llvm
 def test_flags_of_the_host_stay_there(project: Project, clang: Path) -> None:
-    """``-mavx2`` in CCFLAGS changes no byte of a GPU's module."""
+    """``-mavx2`` or a ``-target`` in CCFLAGS changes no byte of a GPU's module."""
     project.write("work.c", "int f(int x) {\n#pragma omp target\n  x++;\n  return x;\n}\n")
     device, made = "env.OffloadDeviceObject('work.c')\n", []
-    for more in ([], ["-mavx2", "-march=x86-64-v3"]):
+    for more in ([], ["-mavx2", "-march=x86-64-v3"], ["-target", CPU]):
         build(project, clang, device, ["gfx90a"], "-O2", "-nogpulib", *more)
         made.append(project.read("work.gfx90a.bc"))
-    assert made[0] == made[1]
+    assert made[0] == made[1] == made[2]
 
 
 LIBRARY = "env.SharedLibrary('helper', 'helper.c', CC={0!r}, CCFLAGS=[], SHLINK={0!r})\n"
@@ -346,103 +345,17 @@ FORMS = {
 }
 
 
-def _named(name: str) -> str:
-    return f"{name}.{'cpp' if name.endswith('_cpp') else 'c'}"
-
-
-def run_programs(project: Project, clang: Path, names: list[str], flags: str) -> dict[str, object]:
-    """Build programs, each in the next of `FORMS`; return the results of those that fail."""
+@pytest.mark.llvm
+def test_programs(project: Project, clang: Path) -> None:
+    """Programs, each in the next form, run on a device and compute what the host expects."""
     project.write("main.c", MAIN)
     forms = [*FORMS.values()]
     body = ""
-    for number, name in enumerate(names):
-        project.write(_named(name), PROGRAMS[name])
-        body += forms[number % len(forms)].format(name, _named(name))
-    build(project, clang, body, [CPU], *flags.split())
+    for number, name in enumerate(PROGRAMS):
+        file = f"{name}.{'cpp' if name.endswith('_cpp') else 'c'}"
+        project.write(file, PROGRAMS[name])
+        body += forms[number % len(forms)].format(name, file)
+    build(project, clang, body, [CPU], "-O1")
     with ThreadPoolExecutor(2) as pool:
-        results = pool.map(lambda name: run_on_device(clang, project.folder / name), names)
-    return {name: found for name, found in zip(names, results, strict=True) if found[0]}
-
-
-@pytest.mark.llvm
-def test_programs(project: Project, clang: Path) -> None:
-    """A few programs, in each form, run on a device and compute what the host expects."""
-    some = ["on_device", "default_visibility", "declare_target_variable", "streams"]
-    assert run_programs(project, clang, some, "-O1") == {}
-
-
-@pytest.mark.llvm
-@pytest.mark.parametrize("part", range(2))
-def test_many_programs(project: Project, clang: Path, part: int) -> None:
-    """All programs of the table do."""
-    assert run_programs(project, clang, [*PROGRAMS][part::2], "-O1") == {}
-
-
-EDITED = """\
-#include <stdio.h>
-#include "region.h"
-int main(void) {{
-  int device = region();
-  printf("{host} %d\\n", device);
-  return 0;
-}}
-"""
-REGION = """\
-{lines}static int region(void) {{
-  int x = 0;
-#pragma omp target map(from : x)
-  x = {device};
-  return x;
-}}
-"""
-STATES = {
-    "first": (1, 1, 0),
-    "host code": (2, 1, 0),
-    "region": (2, 2, 0),
-    "lines": (2, 2, 1),
-    "another branch": (7, 8, 3),
-    "back": (2, 2, 1),
-    "back to the first": (1, 1, 0),
-}
-"""The values that host and device give, and the lines before the region."""
-
-
-def _results(project: Project, clang: Path, state: str) -> list[tuple[int, str]]:
-    """Write a state of the sources, build twice, and return the program's result each time."""
-    host, device, lines = STATES[state]
-    texts = {"work.c": EDITED, "region.h": REGION}
-    for name, text in texts.items():
-        new = text.format(host=host, device=device, lines="\n" * lines)
-        if not (project.folder / name).exists() or project.read(name) != new.encode():
-            (project.folder / name).unlink(missing_ok=True)  # as git does
-            project.write(name, new)
-    found = []
-    for _ in range(2):
-        project.build()
-        found.append(run_on_device(clang, project.folder / "p"))
-    return found
-
-
-def _expected(state: str) -> list[tuple[int, str]]:
-    host, device, _ = STATES[state]
-    return [(0, f"{host} {device}\n")] * 2
-
-
-@pytest.mark.llvm
-def test_results_after_edits(project: Project, clang: Path, tmp_path: Path) -> None:
-    """Programs compute what the sources say: after edits, in other branches, copies and checkouts.
-
-    The copy is of all files. The checkout shares the CacheDir.
-    """
-    setup = SETUP.format(clang=str(clang), targets=[CPU], flags=["-O1"], level=[])
-    body = f"CacheDir({str(tmp_path / 'cache')!r})\nenv.OffloadProgram('p', ['work.c'])\n"
-    project.sconstruct(body, setup)
-    found = {state: _results(project, clang, state) for state in STATES}
-    assert found == {state: _expected(state) for state in STATES}
-    copy, other = (replace(project, folder=tmp_path / name) for name in ("copy", "checkout"))
-    shutil.copytree(project.folder, copy.folder)
-    other.folder.mkdir()
-    other.sconstruct(body, setup)
-    for state in ("back to the first", "region", "lines"):
-        for place in (copy, other, project):
-            assert _results(place, clang, state) == _expected(state), place.folder.name
+        results = [*pool.map(lambda name: run_on_device(clang, project.folder / name), PROGRAMS)]
+    assert [(n, found) for n, found in zip(PROGRAMS, results, strict=True) if found[0]] == []

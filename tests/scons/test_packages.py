@@ -108,18 +108,6 @@ def test_extract_by_listed_ids(project: Project) -> None:
     }
 
 
-def test_bundled_packaged_and_back(project: Project) -> None:
-    """Unbundled nodes can be packaged, and extracted ones bundled, with no more to be told."""
-    project.sconstruct(
-        "bundle = env.OffloadBundle('k.hip')\n"
-        "package = env.OffloadPackage('p', env.OffloadUnbundle('u', bundle))\n"
-        "env.OffloadBundle('again', env.OffloadExtract('e', package))\n"
-    ).build()
-    assert images(project.folder / "p.offload") == [("hip", target) for target in BOTH]
-    again = project.read("again.hipfb")
-    assert again == project.read("k.hipfb")
-
-
 @pytest.mark.parametrize(
     ("container", "make"),
     [("r.o", "env.OffloadObject('r.c')\n"), ("libr.a", "env.OffloadStaticLibrary('r', 'r.c')\n")],
@@ -153,19 +141,6 @@ def test_extract_fails(project: Project, call: str, message: str) -> None:
     assert not list(project.folder.glob("part.*"))
 
 
-def test_change_of_one_target(project: Project) -> None:
-    """Flags of one target compile and package again; what is extracted equal goes no further."""
-    body = EXTRACT + "env.Command('copy', 'part.gfx906.co', Copy('$TARGET', '$SOURCE'))\n"
-    project.sconstruct(body).build()
-    flags = "env['OFFLOAD_ARCH_FLAGS'] = {'gfx90a': '-UVALUE -DVALUE=2'}\n"
-    run = project.sconstruct(flags + body).run()
-    assert run.compiles == passes("k.hip", "gfx90a:xnack+")
-    assert "PACKAGE k.offload" in run.actions
-    assert "EXTRACT part.gfx906.co" in run.actions
-    assert "Copy" not in run.output
-    project.assert_up_to_date()
-
-
 @pytest.mark.llvm
 def test_wrapper_is_what_llvm_makes(project: Project, llvm: Callable[[str], str]) -> None:
     """OffloadWrapper's bitcode reads as the module of llvm-offload-wrapper for the same bundle."""
@@ -190,20 +165,6 @@ def test_wrapped_bundle_registers(project: Project) -> None:
     ).build()
     assert project.start() == ["registered __CLANG_OFFLOAD_BUNDLE__"]
     assert images(project.folder / "prog")[1:] == [("hipv4", target) for target in BOTH]
-    project.assert_up_to_date()
-
-
-def test_wrapper_follows_its_images(project: Project) -> None:
-    """Another code object is wrapped again; equal ones, and a comment, wrap nothing."""
-    body = WRAPPER + "env.OffloadWrapper('w.o', bundle)\n"
-    project.sconstruct(body).build()
-    source = project.folder / "k.hip"
-    source.write_text(source.read_text() + "// a comment\n")
-    assert "WRAP" not in project.run().output
-    project.sconstruct("env['OFFLOAD_ARCH_FLAGS'] = {'gfx906': '-UVALUE -DVALUE=2'}\n" + body)
-    run = project.run()
-    assert run.compiles == passes("k.hip", "gfx906")
-    assert run.actions[1:] == ["BUNDLE k.hipfb", "WRAP w.o"]
     project.assert_up_to_date()
 
 

@@ -15,7 +15,7 @@ import pytest
 from offload_tool.pch.include_prefix import Candidate
 from offload_tool.pch.pch import SMALL, refusal_of
 from offload_tool.scons.pch import PCH_FOLDER, shared_headers
-from tests.cli.test_compile_pch import HEADER, LAUNCH, NAMES, USER
+from tests.cli.test_compile_pch import HEADER, LAUNCH
 from tests.conftest import program
 from tests.scons.conftest import SCONSTRUCT, Project, Run, checkout
 from tests.scons.test_launchers import Cache
@@ -38,15 +38,6 @@ NO_INCLUDES = (
 )
 UNLIKE = "different leading includes: begin 3 sources alike"
 NOT_NAMED = "different leading includes: begin the source with the headers of OFFLOAD_PCH"
-COMMON = """\
-inline int chosen() {
-#ifdef D_H
-  return 1;
-#else
-  return 2;
-#endif
-}
-"""
 BUILD = "env.Append(CPPPATH=['#first', '#second'], CCFLAGS=['-O2'])\n"
 
 
@@ -148,44 +139,6 @@ def test_changes(pair: tuple[Project, Project]) -> None:
         (project.folder / "second/header.h").touch()
     run, _ = assert_same(pair)
     assert summary(run).startswith("0 compiles with, 6 without")
-    pair[0].assert_up_to_date()
-
-
-def test_chain(project: Project, tmp_path: Path) -> None:
-    """Sources share a header on the chain of first includes: one in each folder that names it.
-
-    A source whose chain defines what the header asks for compiles without, and the summary says
-    where; so does one that a header before it leads elsewhere after an edit.
-    """
-    names = [f"{folder}/{name}" for folder in ("one", "two") for name in SOURCES]
-    project.write(
-        "one/common.h", f"#pragma once\nint first();\n#include <header.h>\n{NAMES}{COMMON}"
-    )
-    for name in names:
-        folder, letter = name.split("/")
-        header = "common.h" if folder == "one" else "../one/common.h"
-        body = BODY.replace("NAME", letter).replace('"own.h"', "<../own.h>") + USER
-        project.write(f"{name}.hip", f'// text\n#include "{letter}.h"\n{body}int k = chosen();\n')
-        project.write(f"{name}.h", f'#pragma once\n#include "{header}"\n')
-    project.write("two/d.h", '#ifndef D_H\n#define D_H\n#include "../one/common.h"\n#endif\n')
-    project.write("two/d.hip", '#include "d.h"\nint k = chosen();\n')
-    pair = (project, checkout(project, tmp_path / "other/project"))
-    for each, line in zip(pair, (ON, ""), strict=True):
-        settings(each, line, "env.Replace(OFFLOAD_ARCH='gfx90a')", names=[*names, "two/d"])
-    guarded = "'two/d.h:1' defines D_H, which 'two/../one/common.h:9' has"
-    first, _ = assert_same(pair)
-    assert summary(first) == f"12 compiles with, 2 without (2: {guarded})"
-    assert len(pchs(project)) == 4
-    changes = {
-        "one/common.h": project.folder.joinpath("one/common.h").read_text() + "static int more;\n",
-        "one/a.h": '#pragma once\n#define D_H\n#include "common.h"\n',
-        "two/b.h": '// more\n#pragma once\n#include "../one/common.h"\ninline int b();\n',
-    }
-    expected = ["12 compiles with, 2", "0 compiles with, 2", "2 compiles with, 0"]
-    for (name, text), start in zip(changes.items(), expected, strict=True):
-        for each in pair:
-            each.write(name, text)
-        assert summary(assert_same(pair)[0]).startswith(start)
     pair[0].assert_up_to_date()
 
 
@@ -348,23 +301,6 @@ def test_cache(project: Project) -> None:
         settings(project, *lines)
         assert project.build() == []
         assert pchs(project) == []
-
-
-def test_cache_of_two_checkouts(project: Project, tmp_path: Path) -> None:
-    """A second checkout gets objects from the CacheDir without the folder of the first."""
-    project.write("second/header.h", HEADER + NAMES)
-    for name in SOURCES:
-        project.write(f"{name}.hip", BEGIN + BODY.replace("NAME", name) + USER)
-    settings(project, ON, "CacheDir('../cache')", "env.Replace(OFFLOAD_LAUNCHER='')")
-    assert summary(project.run()).endswith("9 compiles with, 0 without")
-    first = made(project)
-    other = checkout(project, tmp_path / "other/project")
-    shutil.copytree(project.folder / "../cache", other.folder / "../cache")
-    assert other.build() == []
-    for name in ("a.gfx906.co", "a.host.o", "a.o"):
-        content = other.read(name)
-        assert str(project.folder).encode() not in content
-        assert first[name] == hashlib.sha256(content).hexdigest()
 
 
 def test_compile_commands(pair: tuple[Project, Project]) -> None:

@@ -6,11 +6,10 @@ build of a copy is the judge: the same bytes, or a failure where that one fails.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -25,16 +24,12 @@ QUIET = ("-nogpuinc", "-nogpulib")
 Builder = Callable[[Project, Case, Sequence[str]], tuple[bool, str]]
 
 
-def by_scons(setting: str = "") -> Builder:
-    """Return what builds with scons."""
-
-    def build(project: Project, case: Case, flags: Sequence[str]) -> tuple[bool, str]:
-        head = f"env['OFFLOAD_ARCH'] = ['gfx906']\nenv.Append(CCFLAGS={list(flags)!r})\n"
-        variables = f"env['ENV'].update({dict(case.variables)!r})\n"
-        done = project.sconstruct(head + variables + setting + NODES).run()
-        return done.status == 0, done.output + done.errors
-
-    return build
+def by_scons(project: Project, case: Case, flags: Sequence[str]) -> tuple[bool, str]:
+    """Build with scons."""
+    head = f"env['OFFLOAD_ARCH'] = ['gfx906']\nenv.Append(CCFLAGS={list(flags)!r})\n"
+    variables = f"env['ENV'].update({dict(case.variables)!r})\n"
+    done = project.sconstruct(head + variables + NODES).run()
+    return done.status == 0, done.output + done.errors
 
 
 def by_compile(project: Project, case: Case, flags: Sequence[str]) -> tuple[bool, str]:
@@ -57,12 +52,7 @@ def by_compile(project: Project, case: Case, flags: Sequence[str]) -> tuple[bool
     return True, said
 
 
-BUILDERS: dict[str, Builder] = {
-    "by-scons": by_scons(),
-    "by-driver": by_scons("env['OFFLOAD_DIRECT'] = False\n"),
-    "by-cache": by_scons("env.CacheDir('cache')\n"),
-    "by-compile": by_compile,
-}
+BUILDERS: dict[str, Builder] = {"by-scons": by_scons, "by-compile": by_compile}
 
 
 def clean(
@@ -85,27 +75,16 @@ def clean(
     return good, made
 
 
-ALL = bool(os.environ.get("OFFLOAD_TEST_UNSEEN"))
-"""By hand: each case in each way, in half an hour."""
-BY_DRIVER = ("has_embed by a macro",)
-"""Cases without ``OFFLOAD_DIRECT``, which has no part in what is noted."""
 BY_SCONS = (
-    *("link becomes a copy", "folder of a link becomes a copy", "assembly: device pass"),
-    *("has_include by a macro of a response file", "overlay whose file comes", "module map"),
-    *("default configuration file of a folder", "-I", "--save-temps", "-save-temps=obj"),
-    *("CPATH", "__has_include", "#embed <>"),
+    *("link becomes a copy", "assembly: device pass", "has_include by a macro of a response file"),
+    *("overlay whose file comes", "module map", "default configuration file of a folder", "-I"),
+    *("--save-temps", "-save-temps=obj", "CPATH", "__has_include", "#embed <>"),
 )
 """One of each kind; ``offload-tool compile`` has all, and the verdict is of the same engine."""
-BY_CACHE = ("-include", "__has_include")
-NAMES: dict[str, Collection[str]] = {
-    "by-scons": BY_SCONS,
-    "by-driver": BY_DRIVER,
-    "by-cache": BY_CACHE,
-    # Two commands with --save-temps write the same temporaries; scons knows of both.
-    "by-compile": [name for name in CASES if "save-temps" not in name],
-}
 TRIED = [
-    (name, builder) for name in CASES for builder, names in NAMES.items() if ALL or name in names
+    *((name, "by-scons") for name in BY_SCONS),
+    # Two commands with --save-temps write the same temporaries; scons knows of both.
+    *((name, "by-compile") for name in CASES if "save-temps" not in name),
 ]
 
 

@@ -52,7 +52,7 @@ def add_builders(env: Environment) -> None:
         ("OffloadCompilationDatabase", offload_compilation_database),
     ):
         env.AddMethod(_as_builder(name, method), name)
-        standard.accept_in_checks(env, name)
+        compat.adopt_method(env, name, standard.BuilderMethod)  # which TryBuild accepts
     for name, query in (
         ("OffloadDeviceRuntime", offload_device_runtime),
         ("OffloadHostRuntime", offload_host_runtime),

@@ -154,7 +154,7 @@ def offload_archive(env: Environment, target: str | None, sources: list[Node]) -
             f"'{archive}' has sources of {' and '.join(sorted(kinds))}; make one archive of each"
         )
     info_of(archive).code_kinds = frozenset(kinds or UNKNOWN)
-    _record_source_fatbins(archive, members)
+    info_of(archive).source_fatbins = _all_nodes([info_of(each).source_fatbins for each in members])
     return [archive]
 
 
@@ -195,9 +195,10 @@ def offload_static_library(env: Environment, target: str | None, sources: list[N
     attach_archives(env, archive, codes)
     kinds = frozenset[str]().union(*map(code_kinds, members))
     info_of(archive).code_kinds = kinds
-    if kinds and only_kind(archive, kinds) == "openmp":
-        _record_modules(archive, members)
-    _record_source_fatbins(archive, members)
+    if kinds and only_kind(archive, kinds) == "openmp":  # whose device code a program links
+        found = [info_of(member).device_nodes for member in members if code_kinds(member)]
+        info_of(archive).device_nodes = _all_nodes(found)
+    info_of(archive).source_fatbins = _all_nodes([info_of(each).source_fatbins for each in members])
     return [archive]
 
 
@@ -240,18 +241,11 @@ def _device_linked_library(
     return archive
 
 
-def _record_modules(library: Node, members: list[Node]) -> None:
-    """Record the device code of a library's OpenMP sources, for the link of a program."""
-    found = [info_of(member).device_nodes for member in members if code_kinds(member)]
-    if None not in found:
-        info_of(library).device_nodes = [node for nodes in found for node in nodes or ()]
-
-
-def _record_source_fatbins(library: Node, members: list[Node]) -> None:
-    """Record the PTX of a library's CUDA sources, for devices without a linked image."""
-    found = [info_of(member).source_fatbins for member in members]
-    if found and None not in found:
-        info_of(library).source_fatbins = [node for nodes in found for node in nodes or ()]
+def _all_nodes(found: list[list[Node] | None]) -> list[Node] | None:
+    """Return the nodes that are recorded of all members of a library; None if some have none."""
+    if not found or None in found:
+        return None
+    return [node for nodes in found for node in nodes or ()]
 
 
 def _library_file(env: Environment, target: str | None, builder: str) -> Any:

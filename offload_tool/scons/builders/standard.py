@@ -177,11 +177,6 @@ class BuilderMethod(compat.AddedMethod):
         return self.object["BUILDERS"][OF_CHECKS[self.name]]
 
 
-def accept_in_checks(env: Environment, name: str) -> None:
-    """Make a builder's method one that ``TryBuild`` accepts, also in clones of the environment."""
-    compat.adopt_method(env, name, BuilderMethod)
-
-
 class CheckedAction(SCons.Util.Proxy):  # type: ignore[misc]
     """The action of one of SCons's builders, which has contents for offload sources, too."""
 
@@ -195,30 +190,30 @@ class CheckedAction(SCons.Util.Proxy):  # type: ignore[misc]
 
 def check(env: Environment, builder: Any, name: str, target: Any, given: list[Any]) -> Any:
     """Declare the file of a check: with SCons's `builder` of a name, and our compiler."""
-    found = _toolchain(env)
+    # With ``scons -c`` as well: checks decide what a SConscript declares.
+    found = found_tools.toolchain(env, lenient=compat.is_build())
     variables: dict[str, Any] = {"ENV": {**env["ENV"], **dict(found.environment)}}
     for prefix in ("", "SH"):
         variables |= {f"{prefix}CC": list(found.cc), f"{prefix}CXX": list(found.cxx)}
         variables[f"{prefix}LINK"] = list(found.cxx)
     local = env.Override({**variables, "SCONF_NODE": True})
     nodes = local.arg2nodes(given, env.fs.File)
-    kinds = {node: units.kind_of(env, node) for node in nodes}
+    kinds = {node: units.kind_of(env, node) or "" for node in nodes}
     if not {"hip", "cuda"} & {*kinds.values()}:
         return builder(local, target, nodes)
     if name.endswith("Object"):
-        return _object(local, kinds[nodes[0]] or "", target, nodes[0])
-    own = (n for n in nodes if kinds[n] in ("hip", "cuda"))
-    objects = {n: _object(local, kinds[n] or "", f"{n}{env.subst('$OBJSUFFIX')}", n) for n in own}
-    return builder(local, target, [objects.get(node, node) for node in nodes])
+        return _object(local, found, kinds[nodes[0]], target, nodes[0])
+    suffix = env.subst("$OBJSUFFIX")
+    objects = [
+        _object(local, found, kinds[node], f"{node}{suffix}", node)
+        if kinds[node] in ("hip", "cuda")
+        else node
+        for node in nodes
+    ]
+    return builder(local, target, objects)
 
 
-def _toolchain(env: Environment) -> Toolchain:
-    """Return the compiler, with ``scons -c`` as well: checks decide what a SConscript declares."""
-    return found_tools.toolchain(env, lenient=compat.is_build())
-
-
-def _object(env: Environment, kind: str, target: Any, source: Node) -> Any:
-    toolchain = _toolchain(env)
+def _object(env: Environment, toolchain: Toolchain, kind: str, target: Any, source: Node) -> Any:
     devices = offload_arch.devices(env, kind)
     host = compile_pass(kind, "host", "check")
     if kind == "hip":  # the driver links device code by itself

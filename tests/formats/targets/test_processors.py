@@ -48,6 +48,9 @@ def test_nearest_names_begin_with_the_likeliest():
     assert nearest_names("8.0") == ("sm_80",)
     assert nearest_names("gfx120X-all") == ("gfx1200", "gfx1201")
     assert nearest_names("gfx90a-xnack") == ("gfx90a:xnack+",)
+    assert nearest_names("hip-amdgcn-amd-amdhsa--gfx906") == ("gfx906",)
+    assert nearest_names("MI300X") == nearest_names("gfx94X-dcgpu") == ("gfx942",)
+    assert nearest_names("80-real") == nearest_names("compute_80") == ("sm_80",)
     assert nearest_names("quux") == ()
 
 
