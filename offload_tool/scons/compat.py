@@ -428,7 +428,7 @@ def suppress_false_cycles() -> None:
 
 
 def of_build(env: Environment, make: Callable[[], T]) -> T:
-    """Return the build's single instance of `make`, stored on its SCons file system."""
+    """Return the build's single instance of `make`, a type, stored on its SCons file system."""
     known: dict[Any, Any] = vars(env.fs).setdefault("offload_of_build", {})
     if make not in known:
         known[make] = make()

@@ -61,45 +61,33 @@ def _is_new(text: str) -> bool:
     return bool(found)
 
 
-class _Toolchains:
-    """The compilers that a build has found and printed."""
+def _find(
+    env: Environment, key: _SearchKey, given: Callable[[], tuple[str, ...]], *, lenient: bool
+) -> Toolchain:
+    """Return the build's compiler for `key`, and print it once.
 
-    def __init__(self) -> None:
-        self._found: dict[tuple[_SearchKey, bool], Toolchain] = {}
-
-    def find(
-        self,
-        env: Environment,
-        key: _SearchKey,
-        given: Callable[[], tuple[str, ...]],
-        *,
-        lenient: bool,
-    ) -> Toolchain:
-        """Return the compiler for `key`, and print it once.
-
-        `given` returns all flags of device passes; with `lenient`, a named one is used in doubt.
-        """
-        found = self._found.get((key, lenient))
-        if found is None:
-            try:
-                found = _search(key)
-            except CompilerError:
-                jobs = tuple(
-                    replaced(job, all_flags=given(), source="source.cpp") for job in key.jobs
-                )
-                key = key._replace(jobs=jobs)
-                found = self._found.get((key, lenient)) or _search(key, lenient=lenient)
-            self._found[key, lenient] = found
-            announce(env, f"offload: using {found.used}")
-            if found.passed_over and _is_new(str(found)):
-                announce(
-                    env,
-                    f"offload: skipped: {'; '.join(found.passed_over)} (once; "
-                    "'offload-tool doctor' prints it again)",
-                )
-            for doubt in found.doubts:
-                announce(env, f"offload: warning: {doubt}; used all the same")
-        return found
+    `given` returns all flags of device passes; with `lenient`, a named one is used in doubt.
+    """
+    known = compat.of_build(env, dict[tuple[_SearchKey, bool], Toolchain])
+    found = known.get((key, lenient))
+    if found is None:
+        try:
+            found = _search(key)
+        except CompilerError:
+            jobs = tuple(replaced(job, all_flags=given(), source="source.cpp") for job in key.jobs)
+            key = key._replace(jobs=jobs)
+            found = known.get((key, lenient)) or _search(key, lenient=lenient)
+        known[key, lenient] = found
+        announce(env, f"offload: using {found.used}")
+        if found.passed_over and _is_new(str(found)):
+            announce(
+                env,
+                f"offload: skipped: {'; '.join(found.passed_over)} (once; "
+                "'offload-tool doctor' prints it again)",
+            )
+        for doubt in found.doubts:
+            announce(env, f"offload: warning: {doubt}; used all the same")
+    return found
 
 
 _NO_COMPILER = Toolchain(
@@ -121,9 +109,8 @@ def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
         return results.compiler
     installations = {name: path for name in OWN_INSTALLATIONS if (path := folder_path(env, name))}
     with compat.at_top(env):
-        found = compat.of_build(env, _Toolchains).find(
-            env, _search_key(env, installations), lambda: _device_args(env), lenient=lenient
-        )
+        key = _search_key(env, installations)
+        found = _find(env, key, lambda: _device_args(env), lenient=lenient)
     if results is not None:
         results.compiler = found
     return found

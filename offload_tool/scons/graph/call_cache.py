@@ -86,18 +86,14 @@ def cached(env: Environment, key: str, compute: Callable[[], T]) -> T:
     return found
 
 
-def _no_calls() -> dict[int, _Variables]:
-    """Return the last calls of a build, none yet, by the ``id()`` of their environment."""
-    return {}
-
-
 Read = Callable[[Environment], dict[str, Any]]
 """Returns the parsed variables of an environment."""
 
 
 def _cached_call(env: Environment, overrides: dict[str, Any], context: Any, read: Read) -> Call:
     """Return the cached equal call, or a new one; `context` is the rest of the cache key."""
-    calls = compat.of_build(env, _no_calls)
+    # The last calls, by the id() of their environment.
+    calls = compat.of_build(env, dict[int, _Variables])
     known = calls.get(id(env))
     if known is None or not known.is_equal(env, context):
         calls.pop(id(env), None)

@@ -31,13 +31,9 @@ _SLOWEST = 10
 _VERSION = 1
 
 
-def _no_texts() -> set[str]:
-    return set()
-
-
 def announce(env: Environment, text: str, show: Callable[[str], None] = SCons.Util.display) -> None:
     """Show a text once in a build."""
-    printed = compat.of_build(env, _no_texts)
+    printed = compat.of_build(env, set[str])
     if text not in printed and compat.is_build():
         show(text)
     printed.add(text)
