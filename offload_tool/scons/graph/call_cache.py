@@ -86,23 +86,6 @@ def cached(env: Environment, key: str, compute: Callable[[], T]) -> T:
     return found
 
 
-Read = Callable[[Environment], dict[str, Any]]
-"""Returns the parsed variables of an environment."""
-
-
-def _cached_call(env: Environment, overrides: dict[str, Any], context: Any, read: Read) -> Call:
-    """Return the cached equal call, or a new one; `context` is the rest of the cache key."""
-    # The last calls, by the id() of their environment.
-    calls = compat.of_build(env, dict[int, _Variables])
-    known = calls.get(id(env))
-    if known is None or not known.is_equal(env, context):
-        calls.pop(id(env), None)
-        known = calls[id(env)] = _Variables(env, context)
-        if len(calls) > _CAPACITY:
-            del calls[next(iter(calls))]
-    return known.call(overrides, read)
-
-
 class _Variables:
     def __init__(self, env: Environment, context: Any) -> None:
         self._env = env  # keeps id() unique
@@ -113,12 +96,13 @@ class _Variables:
     def is_equal(self, env: Environment, context: Any) -> bool:
         return self._context == context and self._variables.is_equal(env.Dictionary())
 
-    def call(self, overrides: dict[str, Any], read: Read) -> Call:
+    def call(self, overrides: dict[str, Any]) -> Call:
+        """Return the cached call of equal overrides, or a new one."""
         for before, call in self._calls:
             if before.is_equal(overrides):
                 return call
         env = self._env.Override(overrides) if overrides else self._env
-        found = read(env)
+        found = read_variables(env)
         made = Call(env.Override(found) if found else env)
         if made.is_plain:
             self._calls.append((_Copy(overrides), made))
@@ -204,4 +188,12 @@ def call_of(env: Environment, overrides: dict[str, Any]) -> Call:
     check_overrides(env, overrides)
     # Names of files are relative to the SConscript's folder.
     context = (env.fs.getcwd(), shell_variables(env))
-    return _cached_call(env, overrides, context, read_variables)
+    # The last calls, by the id() of their environment.
+    calls = compat.of_build(env, dict[int, _Variables])
+    known = calls.get(id(env))
+    if known is None or not known.is_equal(env, context):
+        calls.pop(id(env), None)
+        known = calls[id(env)] = _Variables(env, context)
+        if len(calls) > _CAPACITY:
+            del calls[next(iter(calls))]
+    return known.call(overrides)
