@@ -162,11 +162,10 @@ class Misled(NamedTuple):
 
 HIP = "env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906')\n"
 RDC = "env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906', OFFLOAD_RDC=True)\n"
-OF_OPENMP = (
-    "env.OffloadObject('k.c', OFFLOAD_KIND='openmp', OFFLOAD_ARCH='{}',\n"
+CPU = (
+    "env.OffloadObject('k.c', OFFLOAD_KIND='openmp', OFFLOAD_ARCH='x86_64-pc-linux-gnu',\n"
     "    OFFLOAD_FLAGS=['-nogpulib'], OFFLOAD_HOST_FLAGS=[])\n"
 )
-GPU, CPU = OF_OPENMP.format("gfx906"), OF_OPENMP.format("x86_64-pc-linux-gnu")
 CUDA = (
     "NO = ['-nocudainc', '-nocudalib', '-Wno-unknown-cuda-version']\n"
     "env.OffloadObject('k.cu', OFFLOAD_ARCH='sm_80', OFFLOAD_PTXAS='none', OFFLOAD_FLAGS=NO,\n"
@@ -175,47 +174,24 @@ CUDA = (
 OF_DEVICE, OF_CPU = "*--offload-arch=gfx906*", "*--offload-device-only*"
 OF_CUDA, OF_HOST = "*--offload-arch=sm_80*", "*--offload-host-only*"
 EMPTY = ': >"$out"'
-# Seen with distcc 3.4 and icecc 1.4, which send preprocessed text to other machines, or read it
-# from a pipe; both end with status 0. To a host compiler it is given as any text: a host object
-# comes back. Or the host pass of the driver eats it: the device module is empty.
+# Seen with distcc 3.4, which sends preprocessed text to other machines, and ends with status 0. To
+# a host compiler it is given as any text: a host object comes back.
 DISTCC = 'exec CLANG -x c -c /dev/null -o "$out"'
-ICECC = (
-    "exec CLANG --target=amdgcn-amd-amdhsa -mcpu=gfx906 -nogpulib -emit-llvm -x c -c /dev/null "
-    '-o "$out"'
-)
-# The text is compiled as HIP's preprocessed text, which clang unbundles: nothing is in it.
-SCCACHE_DIST = (
-    "exec CLANG -x hip --cuda-device-only --offload-arch=gfx906 --no-gpu-bundle-output "
-    '-cuid=other -nogpuinc -nogpulib -c /dev/null -o "$out"'
-)
 LOST = "exec CLANG -c -xc lost.c -o $out"
-FROM_A_PIPE = 'set -- "$@" -x c /dev/null; exec $(echo "$@" | sed "s/ k.c//")'
 HOST_PASS = 'exec $(echo "$@" | sed "s/ --offload-device-only/ --offload-host-only/")'
-WITHOUT_FATBIN = 'exec $(echo "$@" | sed "s/-Xclang -fcuda-include-gpubinary -Xclang [^ ]*//")'
 
 
 def edited(expression: str) -> str:
     return f'exec $(echo "$@" | sed "{expression}")'
 
 
-CUDA_HOST = "expected a section .nv_fatbin for the fat binary of"
-NO_KERNEL = "is missing (found no kernel)"
-MISLED = {
+MISLED = {  # tests/passes has what each check refuses
     "distcc": Misled(HIP, OF_DEVICE, DISTCC, "k.gfx906.co", "found ELF machine 62"),
-    "icecc": Misled(HIP, OF_DEVICE, ICECC, "k.gfx906.co", "expected"),
-    "sccache-dist": Misled(
-        HIP, OF_DEVICE, SCCACHE_DIST, "k.gfx906.co", "expected the symbol __hip_cuid_"
-    ),
-    "other target": Misled(
-        HIP, OF_DEVICE, edited("s/=gfx906/=gfx908/"), "k.gfx906.co", "expected processor gfx906"
-    ),
     "nothing": Misled(HIP, OF_DEVICE, "", "k.gfx906.co", "No such file"),
-    "empty": Misled(HIP, OF_DEVICE, EMPTY, "k.gfx906.co", "found an empty file"),
     "empty host object": Misled(
         "env.OffloadHostObject('k.hip')\n",
         *(OF_HOST, EMPTY, "k.host.o", "the compiler launcher may have run another job"),
     ),
-    "relocatable, distcc": Misled(RDC, OF_DEVICE, DISTCC, "k.gfx906.bc", "expected bitcode"),
     "relocatable, other source": Misled(
         RDC, OF_DEVICE, edited("s/-cuid=[0-9a-f]*/-cuid=13/"), "k.gfx906.bc", "symbol __hip_cuid_"
     ),
@@ -223,26 +199,13 @@ MISLED = {
         "env.OffloadHostObject('k.hip', OFFLOAD_RDC=True)\n",
         *(OF_HOST, LOST, "k.host.o", "registers the kernel _Z21__device_stub__kernelPi"),
     ),
-    "OpenMP, distcc": Misled(
-        GPU, OF_DEVICE, DISTCC, "k.gfx906.bc", "expected bitcode for gfx906, found b'\\x7fELF"
-    ),
-    "OpenMP, icecc": Misled(
-        GPU, OF_DEVICE, ICECC, "k.gfx906.bc", "expected the kernels that 'k.host.bc' starts"
-    ),
-    "OpenMP, source from a pipe": Misled(GPU, OF_DEVICE, FROM_A_PIPE, "k.gfx906.bc", NO_KERNEL),
     "OpenMP, host object": Misled(
         CPU, OF_CPU, HOST_PASS, "k.x86_64-pc-linux-gnu.o", "found a host object"
     ),
-    "OpenMP, other object": Misled(CPU, OF_CPU, FROM_A_PIPE, "k.x86_64-pc-linux-gnu.o", NO_KERNEL),
-    "OpenMP, empty host IR": Misled(
-        GPU, "*-disable-llvm-passes*", EMPTY, "k.host.bc", "expected host IR, found an empty"
-    ),
-    "CUDA, empty": Misled(CUDA, OF_CUDA, EMPTY, "k.sm_80.ptx", "expected PTX"),
     "CUDA, other target": Misled(
         *(CUDA, OF_CUDA, edited("s/sm_80/sm_75/"), "k.sm_80.ptx"),
         "expected PTX with the line '.target sm_80', found",
     ),
-    "CUDA, no fat binary": Misled(CUDA, OF_HOST, WITHOUT_FATBIN, "k.host.o", CUDA_HOST),
 }
 
 
