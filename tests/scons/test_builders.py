@@ -125,17 +125,6 @@ def test_program_finds_its_bundle(project: Project) -> None:
     assert {image.index for image in images} == {0, 1}
 
 
-def test_one_source_twice_in_a_program(project: Project) -> None:
-    """One source, built twice with other flags and names, links into one program."""
-    project.write("k.hip", KERNEL.replace("kernel", "NAME").replace("host_value", "HOST"))
-    project.sconstruct(
-        "a = env.OffloadObject('a', 'k.hip', CPPDEFINES={'VALUE': 1, 'NAME': 'ka', 'HOST': 'ha'})\n"
-        "b = env.OffloadObject('b', 'k.hip', CPPDEFINES={'VALUE': 2, 'NAME': 'kb', 'HOST': 'hb'})\n"
-        "env.OffloadProgram('prog', [a, b, 'runtime.c'])\n"
-    ).build()
-    assert sorted(project.start())[:2] == ["_Z2kaPi", "_Z2kbPi"]
-
-
 def test_one_cuid_for_all_passes(project: Project) -> None:
     """All passes of a source have the same CUID, also when its nodes are named apart."""
     project.sconstruct(

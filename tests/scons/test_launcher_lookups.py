@@ -107,31 +107,6 @@ def test_header_vanishes(project: Project, cache: Cache) -> None:  # noqa: F811
     assert contents(project.folder, OUTPUTS) == first
 
 
-@pytest.mark.parametrize("case", ["a header earlier on the path", "__has_include"])
-@pytest.mark.parametrize("target", ["--host", "--target-id=gfx906"])
-def test_compile_command(
-    project: Project,
-    cache: Cache,  # noqa: F811
-    case: str,
-    target: str,
-) -> None:
-    """``compile`` with a launcher compiles what appears, and keeps nothing else."""
-    prepare(project, cache, case)
-    command = [sys.executable, "-m", "offload_tool", "compile", "k.hip", "-o", "k.o", target]
-    command += ["--", "-nogpuinc", "-nogpulib", "-Ia", "-Ib"]
-    variables = {**project.environment, **cache.variables}
-    made = []
-    for launcher in (cache.launcher, cache.launcher, ""):
-        environment = {**variables, "OFFLOAD_LAUNCHER": launcher}
-        if made == [1]:
-            CASES[case][2](project)
-        if not launcher:
-            (project.folder / "k.o").unlink()
-        subprocess.run(command, cwd=project.folder, env=environment, check=True)
-        made.append(1 if not made else project.read("k.o"))
-    assert made[1] == made[2]
-
-
 def test_library_of_the_compiler(project: Project, cache: Cache) -> None:  # noqa: F811
     """A compiler whose library is replaced compiles: no launcher sees that by itself."""
     real, folder = str(own_clang().resolve()), project.folder.parent / "llvm"

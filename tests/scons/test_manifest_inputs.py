@@ -11,7 +11,6 @@ import pytest
 
 from tests.scons.conftest import ALL, BODY, BOTH, KERNEL, Project, contents, passes
 from tests.scons.judging import assert_as_clean_build, own_clang
-from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 
 NODES = "env.OffloadBundle('k.hip')\nenv.OffloadHostObject('k.hip')\n"
 OUTPUTS = ["k.gfx906.co", "k.gfx90a_xnack+.co", "k.hipfb", "k.host.o"]
@@ -110,24 +109,6 @@ def test_other_linker(project: Project, way: str, nodes: str, output: str) -> No
     expected = (ALL, passes("k.hip", *BOTH)) if nodes is NODES else (ALL, [])
     assert project.build_once() in expected
     assert contents(project.folder, [output]) != before
-
-
-def test_library_of_the_compiler(project: Project) -> None:
-    """A compiler whose library is replaced compiles again; so does one that loads another one."""
-    real, folder = str(own_clang().resolve()), project.folder.parent / "llvm"
-    clang = clang_in_parts(folder, real, 1)
-    project.write("k.hip", BODY)
-    head = f"env.Replace(OFFLOAD_CLANG={str(clang)!r})\n"
-    assert project.sconstruct(head + NODES).build() == ALL
-    before = contents(project.folder, OUTPUTS)
-    project.assert_up_to_date()
-    write_library(folder / "lib", real, 2)
-    assert project.build() == ALL
-    assert contents(project.folder, OUTPUTS) != before
-    project.assert_up_to_date()
-    write_library(folder / "other", real, 3)
-    path = f"env['ENV']['LD_LIBRARY_PATH'] = {str(folder / 'other')!r}\n"
-    assert project.sconstruct(head + path + NODES).build_once() == ALL
 
 
 VARIABLES = {

@@ -303,32 +303,6 @@ def test_cache(project: Project) -> None:
         assert pchs(project) == []
 
 
-def test_compile_commands(pair: tuple[Project, Project]) -> None:
-    """``compile_commands.json`` has the commands without."""
-    texts = []
-    for project in pair:
-        with (project.folder / "SConstruct").open("a") as file:
-            file.write("env.OffloadCompilationDatabase('compile_commands.json')\n")
-        project.run("compile_commands.json")
-        text = (project.folder / "compile_commands.json").read_text()
-        texts.append(text.replace(str(project.folder), ""))
-    assert texts[0] == texts[1]
-
-
-def test_variant_folders(project: Project) -> None:
-    """In variant folders, with copies and without, passes use PCHs, too."""
-    for name in [*SOURCES, "own"]:
-        suffix = "h" if name == "own" else "hip"
-        (project.folder / f"{name}.{suffix}").rename(project.write(f"src/{name}.{suffix}", ""))
-    script = "Import('env')\nenv.OffloadObject(['a.hip', 'b.hip', 'c.hip'])\n"
-    project.write("src/SConscript", script)
-    for copies in (0, 1):
-        options = f"variant_dir='out{copies}', duplicate={copies}"
-        settings(project, ON, calls=f"SConscript('src/SConscript', 'env', {options})\n")
-        assert summary(project.run()) == "9 compiles with, 0 without"
-        project.assert_up_to_date()
-
-
 def test_check(project: Project) -> None:
     """``OFFLOAD_PCH_CHECK`` compiles again without, each Nth; a difference is an error by name."""
     settings(project, ON, "env.Replace(OFFLOAD_PCH_CHECK=3, OFFLOAD_ARCH='gfx906')")

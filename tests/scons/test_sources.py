@@ -86,16 +86,6 @@ def test_file_given_for_two_targets(project: Project) -> None:
     assert project.read("b.hipfb").count(b"code") == 2
 
 
-def test_sources_of_one_name(project: Project) -> None:
-    """Sources of one name in two folders are two sources."""
-    project.write("sub/k.hip", (project.folder / "k.hip").read_text().replace("kernel(", "other("))
-    text = (project.folder / "sub/k.hip").read_text().replace("host_value", "other_value")
-    project.write("sub/k.hip", text)
-    project.sconstruct("env.OffloadProgram('p', ['k.hip', 'sub/k.hip', 'runtime.c'])\n")
-    both = ("gfx906", "gfx90a:xnack+", "host")
-    assert project.build() == sorted(passes("k.hip", *both) + passes("sub/k.hip", *both))
-
-
 ONLY_C = "static int *new(void) { int *class = __builtin_malloc(4); return class; }\n"
 OPENMP = f"""{ONLY_C}\
 int sum(void) {{
