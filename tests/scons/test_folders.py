@@ -1,9 +1,12 @@
-"""Sources and outputs whose names folders of the project have too."""
+"""Sources and outputs whose names folders of the project have too; relative names in SConscripts."""
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
+from offload_tool.toolchain.select import find_toolchain
 from tests.scons.conftest import KERNEL, RUNTIME, Project, passes
 
 CUDA = "OFFLOAD_ARCH='sm_80', OFFLOAD_FLAGS=NO, OFFLOAD_HOST_FLAGS=NO, OFFLOAD_PTXAS='none'"
@@ -132,3 +135,56 @@ def test_variants_are_told_apart(project: Project, duplicate: int) -> None:
     lines = [line for line in run.output.splitlines() if line.startswith("HIP ")]
     passes = [("gfx906", "debug"), ("gfx906", "release"), ("gfx90a", "release")]
     assert lines == [f"HIP [{target}] build/{name}/lib/k.hip" for target, name in passes]
+
+
+READ = "SConscript('sub/SConscript', exports='env')\n"
+STAY = f"SConscriptChdir(0)\n{READ}"
+
+
+def in_folder(project: Project, body: str, head: str = READ) -> Project:
+    """Let a SConscript in the folder ``sub`` build what is there."""
+    project.sconstruct(head)
+    project.write("sub/k.hip", (project.folder / "k.hip").read_text())
+    project.write("sub/SConscript", f"Import('env')\n{body}")
+    return project
+
+
+def test_node_among_flags(project: Project) -> None:
+    """A file that flags name by a node is looked at where it is, and a change compiles again."""
+    project.write("sub/own.cfg", "-DVALUE=1\n")
+    flags = "env.Append(OFFLOAD_FLAGS=['--config', File('own.cfg')], CPPDEFINES='OWN')\n"
+    in_folder(project, flags + "env.OffloadDeviceObject('k.hip', CPPDEFINES={})\n")
+    both = passes("sub/k.hip", "gfx906", "gfx90a:xnack+")
+    assert project.build_once() == both
+    project.write("sub/own.cfg", "-DVALUE=2\n")
+    assert project.build_once() == both
+
+
+def test_given_object(project: Project) -> None:
+    """An object that is there is found also where SConscripts are read without going there."""
+    in_folder(project, "env.OffloadSharedLibrary('s', ['k.hip', 'plain.o'])\n", STAY)
+    plain = project.write("plain.c", "int plain(void) { return 1; }\n")
+    found = find_toolchain()
+    args = [*found.cc, *found.local_flags, "-fPIC", "-c", plain, "-o", "sub/plain.o"]
+    subprocess.run(args, cwd=project.folder, check=True)
+    project.done("-Q", "-n")
+
+
+def test_launcher_node(project: Project) -> None:
+    """A launcher that is a node is the one that commands begin with, in each SConscript."""
+    body = "env['OFFLOAD_LAUNCHER'] = File('#tools/count')\nenv.OffloadDeviceObject('k.hip')\n"
+    in_folder(project, body)
+    failing = '#!/bin/sh\necho "$*" >>compiles.log\nexit 99\n'
+    project.script("tools/count", failing)
+    run = project.run("-Q")
+    assert run.status == 0, run.errors  # each ran again without a launcher that failed by itself
+    assert run.compiles == passes("sub/k.hip", "gfx906", "gfx90a:xnack+")
+
+
+def test_pages_before(project: Project) -> None:
+    """What a page compares with is the file beside the SConscript."""
+    project.write("sub/before.co", "")
+    page = "env.OffloadReport('page.html', code, OFFLOAD_REPORT_BEFORE=['before.co', '#k.hip'])\n"
+    shown = "env['OFFLOADREPORTCOMSTR'] = ''\ncode = env.OffloadDeviceObject('k.hip')\n"
+    in_folder(project, shown + page)
+    assert "--compare sub/before.co --compare k.hip" in project.done("-Q", "-n").output

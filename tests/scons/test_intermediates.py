@@ -7,7 +7,8 @@ import re
 import pytest
 
 from offload_tool.operations.list_images import list_images
-from tests.scons.conftest import ALL, KERNEL, Project, passes
+from tests.scons.conftest import ALL, KERNEL, Project, contents, passes
+from tests.scons.judging import compiler_script
 
 SOURCES = "sources = ['k.hip', 'runtime.c']\n"
 PLAIN = SOURCES + "env.OffloadProgram('p', sources)\n"
@@ -176,3 +177,55 @@ def test_order_of_declarations_without_meaning_for_others(project: Project) -> N
     ]
     project.sconstruct(SOURCES + first + "".join(others)).build()
     project.sconstruct(SOURCES + first + "".join(reversed(others))).assert_up_to_date()
+
+
+BODY = "#include <value.h>\n" + KERNEL.replace("VALUE", "HERE")
+TWICE = """\
+for name in ("i", "j"):
+    local = env.Clone()
+    {setting}
+    env.OffloadBundle(name + ".hipfb", local.OffloadDeviceObject("k.hip"))
+"""
+
+
+@pytest.fixture
+def headers(project: Project) -> Project:
+    """Return a project whose source includes a header of one of two folders."""
+    project.write("k.hip", BODY)
+    project.write("i/value.h", "#define HERE 1\n")
+    project.write("j/value.h", "#define HERE 2\n")
+    return project
+
+
+SETTINGS = {
+    "CPPPATH": 'local["CPPPATH"] = [name]',
+    "CCFLAGS": 'local.Append(CCFLAGS=["-I" + name])',
+    "CPATH": 'local["ENV"]["CPATH"] = name',
+    "compiler": 'local.Replace(CPPPATH=["i"], OFFLOAD_CLANG=os.environ["CLANG_" + name])',
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
+def test_two_environments(headers: Project, setting: str) -> None:
+    """What differs between two declarations of one node is refused, or both are made."""
+    more = {"i": "", "j": '[ $status = 0 ] && printf x >>"$out"'}
+    if "CLANG" in setting:
+        headers.environment |= {
+            f"CLANG_{name}": compiler_script(headers, name, after=after)
+            for name, after in more.items()
+        }
+    run = headers.sconstruct("import os\n" + TWICE.format(setting=setting)).run()
+    if run.status == 0:
+        bundles = contents(headers.folder, ["i.hipfb", "j.hipfb"])
+        assert bundles["i.hipfb"] != bundles["j.hipfb"]
+    else:
+        assert "k.gfx906.co" in run.errors
+        assert "Traceback" not in run.errors
+
+
+def test_equal_declarations(headers: Project) -> None:
+    """One node that two equal environments declare is one node, compiled once."""
+    assert len(headers.sconstruct(TWICE.format(setting='local["CPPPATH"] = ["i"]')).build()) == 2
+    bundles = contents(headers.folder, ["i.hipfb", "j.hipfb"])
+    assert bundles["i.hipfb"] == bundles["j.hipfb"]
+    headers.assert_up_to_date()
