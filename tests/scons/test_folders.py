@@ -1,4 +1,4 @@
-"""Sources and outputs whose names folders of the project have too; relative names in SConscripts."""
+"""Names: of sources and outputs that folders have too, and relative ones in SConscripts."""
 
 from __future__ import annotations
 
