@@ -23,7 +23,7 @@ FOUND = {  # a source, a setting, and a file by which the code differs
         *("included/g.cfg", "-DHERE={}\n"),
     ),
 }
-"""`unseen_cases` has all ways in which a source finds a file."""
+"""`unseen_cases` has more ways in which a source finds a file."""
 
 
 def prepare(project: Project, head: str, setting: str) -> None:
