@@ -6,9 +6,9 @@ OffloadProgram and OffloadStaticLibrary. So do links of objects and libraries wi
 the build declares. Other calls are SCons's own, and so are all calls if the user has given its
 builders an action for such a source; their links check that no file has device code to be linked.
 
-A check of a ``Configure`` context builds one file now, and wants its status alone. It has no nodes of
-passes: the environment's compiler compiles an offload source as the driver does, host and device.
-SCons links.
+A check of a ``Configure`` context builds one file now, and wants its status alone. It has no nodes
+of passes: the environment's compiler compiles an offload source as the driver does, host and
+device. SCons links.
 """
 
 from __future__ import annotations
