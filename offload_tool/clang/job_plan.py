@@ -6,9 +6,8 @@ serial build; only a job that reads another job's output has to wait for it::
     cc1 gfx906 -> lld --+                        each target's jobs read the source alone;
     cc1 gfx90a -> lld --+-> bundler -> cc1 host  so they can run at the same time
 
-Temporary files get names in a directory of this run. The jobs are otherwise unchanged, so the
-result is the driver's. The reader rejects a plan with anything unknown; the caller then runs the
-command as given.
+The jobs are unchanged, so the result is the driver's. The reader rejects a plan with anything
+unknown; the caller then runs the command as given.
 
 Source: clang 21, 22.1 and 23, observed.
 """
@@ -39,7 +38,6 @@ HOST = "host"
 _BACKENDS = ("lld", "ptxas")
 """Programs that may read the output of a front end within one pass."""
 
-_TEMPORARY = re.compile(r".+-[0-9a-f]{6,}(\.\w+)?")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
 _MESSAGE = re.compile(r"([^:]+: )?(warning|note|remark): .*")
 """Messages of the driver for the user."""
@@ -133,22 +131,15 @@ class DriverJob:
 class DriverPlan:
     """The jobs in the driver's order; the last one writes the result."""
 
-    __slots__ = ("jobs", "messages", "source", "temporary", "version")
+    __slots__ = ("jobs", "messages", "source", "version")
 
     def __init__(
-        self,
-        jobs: list[DriverJob],
-        messages: list[str],
-        source: str,
-        temporary: list[str],
-        version: str,
+        self, jobs: list[DriverJob], messages: list[str], source: str, version: str
     ) -> None:
         self.jobs = jobs
         self.messages = messages
         """The driver's own messages, such as warnings of unused options."""
         self.source = source
-        self.temporary = temporary
-        """The names of temporary files, as the driver spells them."""
         self.version = version
         """The compiler's version lines."""
 
@@ -177,12 +168,11 @@ class DriverPlan:
                 found.append(numbers)
         return found
 
-    def with_temporaries_in(self, folder: str) -> None:
-        """Move the temporary files into a directory."""
-        names = {name: f"{folder}/{os.path.basename(name)}" for name in self.temporary}
+    def rename(self, before: str, after: str) -> None:
+        """Replace a text in the names of all files."""
         for job in self.jobs:
-            job.args = [renamed(arg, names) for arg in job.args]
-            job.output = names.get(job.output, job.output)
+            job.args = [arg.replace(before, after) for arg in job.args]
+            job.output = job.output.replace(before, after)
 
     def as_value(self) -> dict[str, Any]:
         """Return the plan as a value of JSON's types, for `from_value`."""
@@ -210,14 +200,12 @@ class DriverPlan:
         self.jobs = jobs
 
 
-def read_plan(errors: str, folder: str) -> DriverPlan:
-    """Parse ``-###`` output with temporary files in `folder`; raise UnknownPlanError."""
+def read_plan(errors: str) -> DriverPlan:
+    """Parse ``-###`` output; raise UnknownPlanError."""
     messages, jobs = read_jobs(errors)
     source = _related(jobs)
-    consumed = {jobs[index].output for job in jobs for index in job.needs}
-    temporary = sorted(name for name in consumed if _is_temporary(name, folder))
     version = "\n".join(line for line in errors.splitlines() if " version " in line[:200])
-    return DriverPlan(jobs, messages, source, temporary, version)
+    return DriverPlan(jobs, messages, source, version)
 
 
 def read_jobs(errors: str) -> tuple[list[str], list[DriverJob]]:
@@ -374,10 +362,6 @@ def _check(jobs: list[DriverJob]) -> str:
     if sum(job.target == HOST for job in first) > 1 or len(first) < 2:
         raise UnknownPlanError("there is one pass alone")
     return sources.pop()
-
-
-def _is_temporary(name: str, folder: str) -> bool:
-    return os.path.dirname(name) == folder and bool(_TEMPORARY.fullmatch(os.path.basename(name)))
 
 
 def renamed(arg: str, names: Mapping[str, str]) -> str:

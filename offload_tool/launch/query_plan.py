@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offload_tool.clang.driver import PLAN, terminal_args
@@ -88,8 +88,9 @@ def find_plan(
         nonlocal is_configured
         text = _query([command[0], PLAN, *args], queries)
         is_configured = _CONFIGURED in text
-        value = _with_each_link(text, environ, folder, slots)
-        return _replaced(value, lambda text: text.replace(folder, _MARK))
+        plan, notes = _with_each_link(text, environ, folder, slots)
+        plan.rename(folder, _MARK)
+        return {"plan": plan.as_value(), "notes": [note.replace(folder, _MARK) for note in notes]}
 
     def named(value: Any) -> list[str] | None:
         own = "\0".join(given)  # the driver does not check the folders that flags name
@@ -107,11 +108,12 @@ def find_plan(
         value = find()
     else:
         value = cached_query("launch", program, args, environ, find, named, local=True, more=more)
-    value = _replaced(value, lambda text: text.replace(_MARK, folder))
     plan = DriverPlan.from_value(value["plan"])
+    plan.rename(_MARK, folder)
     if not os.path.isfile(plan.source):
         raise PassedThroughError(f"'{plan.source}' is no file")
-    return QueriedPlan(plan, cuid_args, value["notes"])
+    notes = [note.replace(_MARK, folder) for note in value["notes"]]
+    return QueriedPlan(plan, cuid_args, notes)
 
 
 def _query(command: Sequence[str], queries: Queries) -> str:
@@ -126,14 +128,13 @@ def _query(command: Sequence[str], queries: Queries) -> str:
 
 def _with_each_link(
     text: str, environ: Mapping[str, str], folder: str, slots: Slots
-) -> dict[str, Any]:
+) -> tuple[DriverPlan, list[str]]:
     """Parse the driver's output; replace the new driver's one link for all targets by theirs."""
     notes = []
     try:
-        plan = read_plan(text, folder)
+        plan = read_plan(text)
     except UnknownPlanError as error:
         raise PassedThroughError(str(error)) from error
-    plan.with_temporaries_in(folder)
     if any(job.kind == "linker-wrapper" for job in plan.jobs):
         from offload_tool.launch.linker_wrapper import link_each_target
 
@@ -141,7 +142,7 @@ def _with_each_link(
             link_each_target(plan, folder, environ, slots)
         except UnknownPlanError as error:
             notes.append(f"all targets are linked in one job: {error}")
-    return {"plan": plan.as_value(), "notes": notes}
+    return plan, notes
 
 
 def _is_uncertain(args: Sequence[str]) -> bool:
@@ -160,17 +161,6 @@ def _included(args: Sequence[str]) -> list[str]:
     """Return the files that the driver may replace by a precompiled header."""
     found = [after for arg, after in itertools.pairwise(args) if arg == _INCLUDE]
     return found + [arg[len(_INCLUDE) :] for arg in args if arg.startswith(_INCLUDE)]
-
-
-def _replaced(value: Any, change: Callable[[str], str]) -> Any:
-    """Return a value of JSON's types with all its texts changed."""
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, list):
-        return [_replaced(each, change) for each in value]
-    if isinstance(value, dict):
-        return {name: _replaced(each, change) for name, each in value.items()}
-    return value
 
 
 def _cuid(args: Sequence[str], environ: Mapping[str, str]) -> list[str]:

@@ -183,12 +183,7 @@ def _find_rocm(request: _Request) -> Equipment:
             for path in folders
         ]
         libraries = _first_working(request, candidates, ("-nogpuinc",))
-    return Equipment(
-        headers.flags + libraries.flags,
-        ", ".join(filter(None, (headers.description, libraries.description))),
-        headers.identity,
-        headers.used + libraries.used,
-    )
+    return headers.with_other(libraries)
 
 
 def _find_cuda(request: _Request) -> Equipment:

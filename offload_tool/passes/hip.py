@@ -50,9 +50,14 @@ class HipPass(CompilePass):
     def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
         """See `CompilePass.flags`."""
         del toolchain, host_ir, source
+        cuid = f"-cuid={self.cuid}"
         if self.device is None:
-            return [*host_flags(self.cuid, rdc=self.rdc), "-c"]
-        return [*device_flags(self.device.name, self.cuid, rdc=self.rdc), "-c"]
+            # The driver of clang 19 does not pass the CUID to the front end in a host-only pass.
+            own = ["--offload-host-only", cuid, "-Xclang", cuid]
+        else:
+            own = ["--cuda-device-only", f"--offload-arch={self.device.name}"]
+            own += ["--no-gpu-bundle-output", cuid]
+        return [CXX_MODE, "-x", "hip", *own, *(["-fgpu-rdc"] if self.rdc else []), "-c"]
 
     def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
         """See `CompilePass.last_flags`; for `archive_format` see `driver_flags`."""
@@ -75,32 +80,6 @@ class HipPass(CompilePass):
         elif self.device.target_id is not None:
             verify_output.unwrap_code_object(output, self.device.name)
             verify_output.check_code_object(output, self.device.target_id, self.cuid)
-
-
-def device_flags(target_id: str, cuid: str, *, rdc: bool = False) -> list[str]:
-    """Return the flags for the bare code object of `target_id`; with `rdc`, for bitcode to link."""
-    return [
-        *(CXX_MODE, "-x", "hip", "--cuda-device-only", f"--offload-arch={target_id}"),
-        *("--no-gpu-bundle-output", f"-cuid={cuid}", *(["-fgpu-rdc"] if rdc else [])),
-    ]
-
-
-def host_flags(cuid: str, *, rdc: bool = False) -> list[str]:
-    """Return the flags for the host object without device code.
-
-    The front end gets the CUID a second time because the driver of clang 19 does not pass it on in
-    a host-only pass.
-    """
-    flags = [
-        CXX_MODE,
-        "-x",
-        "hip",
-        "--offload-host-only",
-        f"-cuid={cuid}",
-        "-Xclang",
-        f"-cuid={cuid}",
-    ]
-    return [*flags, *(["-fgpu-rdc"] if rdc else [])]
 
 
 def driver_flags(major: int, *, rdc: bool = False, archive_format: str = "") -> list[str]:

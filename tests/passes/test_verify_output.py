@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from offload_tool.errors import CodeObjectError
 from offload_tool.formats.objects.elf.reader import EM_CUDA
+from offload_tool.formats.targets.compile_target import parse_target
 from offload_tool.formats.targets.target_id import TargetID
-from offload_tool.passes.hip import device_flags, host_flags
+from offload_tool.passes.languages import compile_pass
 from offload_tool.passes.verify_output import check_code_object, check_cubin, check_host_object
 from offload_tool.toolchain.probe import Toolchain
+from tests.conftest import found_toolchain
 
 SOURCE = """\
 struct dim3 { unsigned x, y, z; };
@@ -22,32 +26,45 @@ __attribute__((global)) void kernel(int* p) { *p = 1; }
 PLAIN = ["-nogpuinc", "-nogpulib"]
 
 
-@pytest.fixture
-def compiled(compiler: Toolchain, tmp_path: Path):
-    """Give a function that runs the compiler on the source (or another text)."""
+def flags_of(target: str) -> list[str]:
+    """Return the flags of the pass for a target ID, or of the host's for none."""
+    stage, device = ("device", parse_target(target)) if target else ("host", None)
+    return compile_pass("hip", stage, "13", device).flags(found_toolchain())
 
-    def run(flags: list[str], text: str = SOURCE) -> Path:
-        source = tmp_path / "k.hip"
-        source.write_text(text)
-        output = tmp_path / "out"
-        command = [*compiler.clang, *compiler.local_flags, *flags, "-c", source, "-o", output]
+
+@pytest.fixture
+def compiled(compiler: Toolchain, tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that runs the compiler on the source for a target."""
+
+    def run(target: str, without: str = "no flag") -> Path:
+        source, output = tmp_path / "k.hip", tmp_path / "out"
+        source.write_text(SOURCE)
+        flags = [flag for flag in flags_of(target) if without not in flag]
+        command = [*compiler.clang, *compiler.local_flags, *flags, *PLAIN, source, "-o", output]
         subprocess.run(command, check=True, capture_output=True)
         return output
 
     return run
 
 
+def check(output: Path, target: str, cuid: str = "13") -> None:
+    """Check an output as the code object of a target ID, or as a host object."""
+    if target:
+        check_code_object(output, TargetID.parse(target), cuid)
+    else:
+        check_host_object(output, cuid)
+
+
 @pytest.mark.parametrize(
-    "text",
+    "target",
     [
         *("gfx906", "gfx906:sramecc-", "gfx90a:sramecc+:xnack-", "gfx942", "gfx950:xnack+"),
-        *("gfx1100", "gfx1201", "gfx900:xnack-", "gfx9-4-generic", "gfx11-generic", "gfx1250"),
+        *("gfx1100", "gfx1201", "gfx900:xnack-", "gfx9-4-generic", "gfx11-generic", "gfx1250", ""),
     ],
 )
-def test_right_code_objects_pass(compiled, text: str) -> None:
-    """What the compiler makes for a target ID passes the check for that target ID."""
-    target = TargetID.parse(text)
-    check_code_object(compiled(device_flags(str(target), "13") + PLAIN), target, "13")
+def test_right_outputs_pass(compiled: Callable[..., Path], target: str) -> None:
+    """What the compiler makes for a target ID, or the host, passes the check for it."""
+    check(compiled(target), target)
 
 
 @pytest.mark.parametrize(
@@ -57,46 +74,40 @@ def test_right_code_objects_pass(compiled, text: str) -> None:
         ("gfx90a:xnack+", "gfx90a", "13", "expected xnack any for gfx90a, found xnack on"),
         ("gfx90a", "gfx90a:xnack-", "13", "expected xnack off .* found xnack any"),
         ("gfx906", "gfx906", "14", "-cuid=14, found __hip_cuid_ea124c110e41cc5"),
+        ("", "gfx906", "13", "found ELF machine 62"),  # as of distcc
+        ("", "", "14", "found __hip_fatbin_ea124c110e41cc5"),
+        ("gfx906", "", "13", "found AMDGPU code"),
     ],
-    ids=["processor", "feature-set", "feature-open", "cuid"],
+    ids=["processor", "feature-set", "feature-open", "cuid", "host", "host-cuid", "device"],
 )
-def test_code_for_another_target(compiled, made: str, asked: str, cuid: str, message: str) -> None:
-    """A code object of another target, feature setting or source is refused by name."""
-    output = compiled(device_flags(made, "13") + PLAIN)
+def test_code_of_another_pass(
+    compiled: Callable[..., Path], made: str, asked: str, cuid: str, message: str
+) -> None:
+    """The output of another target, feature setting, source or side is refused by name."""
     with pytest.raises(CodeObjectError, match=message):
-        check_code_object(output, TargetID.parse(asked), cuid)
+        check(compiled(made), asked, cuid)
 
 
-def test_host_object_instead(compiled) -> None:
-    """A launcher that compiled for the host (distcc does) is found out."""
-    output = compiled([*host_flags("13"), *PLAIN])
-    with pytest.raises(CodeObjectError, match="found ELF machine 62"):
-        check_code_object(output, TargetID.parse("gfx906"), "13")
-
-
-def test_bundle_instead(compiled) -> None:
+def test_bundle_instead(compiled: Callable[..., Path]) -> None:
     """The driver's own bundle, without --no-gpu-bundle-output, is not a code object."""
-    flags = [f for f in device_flags("gfx906", "1") if "bundle" not in f]
-    if subprocess.run(["sh", "-c", "command -v clang-offload-bundler"], check=False).returncode:
-        magic = b"__CLANG_OFFLOAD_BUNDLE__" + bytes(8)
-        output = compiled([*flags, "--no-gpu-bundle-output", *PLAIN])
-        output.write_bytes(magic)
+    if shutil.which("clang-offload-bundler"):
+        output = compiled("gfx906", without="bundle")
     else:
-        output = compiled(flags + PLAIN)
+        output = compiled("gfx906")
+        output.write_bytes(b"__CLANG_OFFLOAD_BUNDLE__" + bytes(8))
     with pytest.raises(CodeObjectError, match="found an offload bundle"):
-        check_code_object(output, TargetID.parse("gfx906"), "1")
+        check(output, "gfx906")
 
 
 @pytest.mark.llvm
 def test_empty_code_object(tmp_path: Path, llvm) -> None:
     """Preprocessed text compiles to an empty code object with status 0; that is refused."""
-    target = TargetID.parse("gfx906")
     (tmp_path / "k.hipi").write_text("int variable;\n")
-    flags = ["-x", "hip-cpp-output", *device_flags("gfx906", "13")[3:], "-nogpulib", "-c", "k.hipi"]
+    flags = ["-x", "hip-cpp-output", *flags_of("gfx906")[3:], "-nogpulib", "k.hipi"]
     command = [llvm("clang"), *flags, "-o", "out"]
     assert subprocess.run(command, cwd=tmp_path, check=False).returncode == 0
     with pytest.raises(CodeObjectError, match="from nothing"):
-        check_code_object(tmp_path / "out", target, "13")
+        check(tmp_path / "out", "gfx906")
 
 
 @pytest.mark.parametrize(
@@ -109,33 +120,17 @@ def test_no_elf(tmp_path: Path, content: bytes, message: str) -> None:
     output = tmp_path / "out"
     output.write_bytes(content)
     with pytest.raises(CodeObjectError, match=message):
-        check_code_object(output, TargetID.parse("gfx906"), "13")
+        check(output, "gfx906")
 
 
 def test_spirv(tmp_path: Path) -> None:
     """For amdgcnspirv, a SPIR-V module passes and anything else does not."""
     module = tmp_path / "module"
     module.write_bytes(b"\x03\x02\x23\x07" + bytes(16))
-    target = TargetID.parse("amdgcnspirv")
-    check_code_object(module, target, "13")
+    check(module, "amdgcnspirv")
     module.write_bytes(b"\x7fELF" + bytes(60))
     with pytest.raises(CodeObjectError, match="expected a SPIR-V module for amdgcnspirv"):
-        check_code_object(module, target, "13")
-
-
-def test_host_object(compiled) -> None:
-    """A host object passes with its own CUID, and only with that."""
-    output = compiled([*host_flags("13"), *PLAIN])
-    check_host_object(output, "13")
-    with pytest.raises(CodeObjectError, match="found __hip_fatbin_ea124c110e41cc5"):
-        check_host_object(output, "14")
-
-
-def test_device_code_instead_of_host(compiled) -> None:
-    """Device code in place of the host object is refused."""
-    output = compiled(device_flags("gfx906", "13") + PLAIN)
-    with pytest.raises(CodeObjectError, match="found AMDGPU code"):
-        check_host_object(output, "13")
+        check(module, "amdgcnspirv")
 
 
 @pytest.mark.parametrize("rdc", [False, True])
