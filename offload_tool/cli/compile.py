@@ -194,8 +194,9 @@ def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[st
     from offload_tool.clang.options import INSTALLED, relevant_flags, without_values
     from offload_tool.errors import CompilerError
     from offload_tool.passes.capability_check import Job
+    from offload_tool.run.device_link import run_device_link
     from offload_tool.run.pass_command import cached_toolchain
-    from offload_tool.run.run_pass import Outputs, run_device_link
+    from offload_tool.run.run_pass import Outputs
     from offload_tool.toolchain.supported_processors import targets_of_compiler
 
     if options.target_id is None:
@@ -215,15 +216,9 @@ def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[st
     if devices[0].target_id is not None:  # which lld links, and clang for a CPU
         flags = [*without_values(flags, INSTALLED)]
     outputs = Outputs(options.output, options.depfile, options.stamp)
-    target_id = devices[0].target_id
-    if kind == "cuda" and target_id is not None:
-        from offload_tool.run.cuda_device_link import run_cuda_link
-
-        toolkit = toolchain.cuda
-        return run_cuda_link(
-            target_id, options.sources, outputs, environ=environ, toolkit=toolkit, flags=flags
-        )
-    return run_device_link(devices[0], kind, toolchain, options.sources, outputs, flags=flags)
+    return run_device_link(
+        devices[0], kind, toolchain, options.sources, outputs, environ=environ, flags=flags
+    )
 
 
 def _kind(options: argparse.Namespace) -> str:

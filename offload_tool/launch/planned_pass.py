@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 
 from offload_tool.clang.argument_files import possible_files
-from offload_tool.clang.environment import RESULT_VARIABLES, embeds_folder
+from offload_tool.clang.environment import embeds_folder
 from offload_tool.clang.job_plan import DriverJob, renamed
 from offload_tool.clang.options import EMBEDS, JOB_DEPFILE, without_values
 from offload_tool.clang.search_path import folders_of_job
 from offload_tool.io.file_digests import DigestCache
 from offload_tool.io.process import capture
-from offload_tool.manifest.key import Key, Part
+from offload_tool.manifest.key import Key, key_of_command
 from offload_tool.manifest.manifest import PassRecord
 from offload_tool.manifest.pass_run import Resolver
 
@@ -51,8 +50,8 @@ class PlannedPass(Resolver):
         self._source = jobs[0].source
         self.args = tuple(jobs[0].args)
         self._command, self._files = _normalised(jobs), _named_files(jobs)
-        self._places = [os.getcwd(), environ.get("PWD", "")]
-        self._embeds_folder = any(embeds_folder(job.args, self._places) for job in jobs)
+        folders = (os.getcwd(), environ.get("PWD", ""))
+        self._embeds_folder = any(embeds_folder(job.args, folders) for job in jobs)
 
     @property
     def output(self) -> str:
@@ -71,15 +70,14 @@ class PlannedPass(Resolver):
     def key(self, _record: PassRecord | None) -> Key:
         """Return what is known before the pass runs."""
         programs = dict.fromkeys(job.args[0] for job in self._jobs)
-        variables = {name: self._environ.get(name, "") for name in RESULT_VARIABLES}
-        parts: dict[str, str] = {
-            Part.COMMAND: json.dumps(self._command),
-            Part.COMPILER: " ".join(map(self._identity, programs)),
-            Part.VERSION: self._version,
-            Part.VARIABLES: json.dumps(variables),
-            Part.FOLDER: json.dumps(self._places if self._embeds_folder else []),
-        }
-        return Key(parts, {name: self._digests.digest(name) for name in self._files})
+        return key_of_command(
+            self._command,
+            " ".join(map(self._identity, programs)),
+            self._version,
+            self._environ,
+            {name: self._digests.digest(name) for name in self._files},
+            embeds_folder=self._embeds_folder,
+        )
 
     def inputs_before(self) -> list[str]:
         """Return the inputs that the command names."""

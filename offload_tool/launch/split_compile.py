@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import PLAN, llvm_temporary_folder
 from offload_tool.clang.environment import commands_in_output
-from offload_tool.clang.job_plan import HOST, DriverPlan
+from offload_tool.clang.job_plan import HOST
 from offload_tool.errors import ContentError, OffloadError
 from offload_tool.io.file_digests import content_of
 from offload_tool.io.paths import closing
@@ -40,6 +40,7 @@ from offload_tool.launch.write_result import (
     can_embed_later,
     embed_images,
     merge_depfiles,
+    merge_messages,
     why_not_replaced,
     write_depfile,
 )
@@ -94,10 +95,10 @@ class _Split:
 
     def run(self) -> tuple[int, bytes, bytes]:
         found = find_plan(self._command, self._environ, self._folder, self._queries, self._slots)
-        plan, self._cuid_args = found.plan, found.cuid_args
+        self._plan, self._cuid_args = found.plan, found.cuid_args
         for note in found.notes:
             self._report(note)
-        output, depfile = plan.output, self._prepare(plan)
+        plan, output, depfile = self._plan, self._plan.output, self._prepare()
         for name in filter(None, (output, depfile)):
             reason = why_not_replaced(name)
             if reason:
@@ -112,7 +113,7 @@ class _Split:
             self._memory = Memory(plan, self._depfiles, self._environ, self._create_folder)
             if self._memory.is_complete:
                 if self._memory.renew():
-                    return self._repeat(plan, self._memory, depfile)
+                    return self._repeat(self._memory, depfile)
                 self._memory = None  # another process is writing the object
         last = plan.jobs[-1]
         temporary = f"{output}.{os.urandom(6).hex()}.tmp"
@@ -121,7 +122,7 @@ class _Split:
         try:
             if self._memory is not None:
                 _or_pass_through(partial(self._memory.begin, temporary), OffloadError)
-            result = self._run_jobs(plan, output, depfile)
+            result = self._run_jobs(output, depfile)
             if result[0] == 0:
                 self._rename(temporary, output)
         finally:
@@ -136,13 +137,13 @@ class _Split:
         except OSError as error:
             raise PassedThroughError(f"no folder for temporary files: {error}") from error
 
-    def _repeat(self, plan: DriverPlan, memory: Memory, depfile: str) -> tuple[int, bytes, bytes]:
+    def _repeat(self, memory: Memory, depfile: str) -> tuple[int, bytes, bytes]:
         """Return what a compile prints of which nothing has to run; write the depfile."""
         self._report_outcomes(memory)
         if depfile:
-            self._join_depfiles(plan, depfile, memory.depfiles())
+            self._join_depfiles(depfile, memory.depfiles())
         stdout = b"".join(memory.stdout().values())
-        return 0, stdout, _lines(plan.messages) + _merged(plan, memory.messages())
+        return 0, stdout, self._merged(self._plan.messages, memory.messages())
 
     def _report_outcomes(self, memory: Memory) -> None:
         for line in memory.outcomes():
@@ -154,46 +155,44 @@ class _Split:
             if self._memory is not None:
                 self._memory.save(descriptor)
 
-    def _run_jobs(self, plan: DriverPlan, output: str, depfile: str) -> tuple[int, bytes, bytes]:
+    def _run_jobs(self, output: str, depfile: str) -> tuple[int, bytes, bytes]:
         """Run the jobs and write the depfile; return status, standard output and messages."""
-        memory = self._memory
-        steps = [self._step(plan, number) for number in range(len(plan.jobs))]
+        plan, memory = self._plan, self._memory
+        steps = [self._step(number) for number in range(len(plan.jobs))]
         if memory is not None:
             try:
                 memory.restore(steps)
             except OSError as error:
                 raise PassedThroughError(f"no space for temporary files: {error}") from error
         if can_embed_later(plan.jobs[-1]):
-            steps.append(self._embed_later(plan, steps[-1]))
-        launched = self._launched(plan, steps)
-        self._add_depfiles(plan, steps, launched, is_wanted=bool(depfile))
+            steps.append(self._embed_later(steps[-1]))
+        launched = self._launched(steps)
+        self._add_depfiles(steps, launched, is_wanted=bool(depfile))
         if memory is not None:
             memory.stage(steps, launched, self._command, self._environ)
         self._run_steps(steps)
-        status = self._status(plan, steps)
+        status = self._status(steps)
         if not status:
-            self._complete(plan, steps, launched)
+            self._complete(steps, launched)
         elif memory is not None:
             memory.keep(steps, launched)
         if depfile and not status:
             texts = {n: _depfile_text(name) for n, name in self._depfiles.items()}
-            self._join_depfiles(plan, depfile, texts)
+            self._join_depfiles(depfile, texts)
         lines = [*plan.messages]
         if self._cluster is not None:
             lines += self._cluster.messages(output)
         stdout = b"".join(content_of(step.stdout_file) for step in steps[: len(plan.jobs)])
         messages = {step.number: content_of(step.messages_file) for step in steps}
-        return status, stdout, _lines(lines) + _merged(plan, messages)
+        return status, stdout, self._merged(lines, messages)
 
-    def _complete(
-        self, plan: DriverPlan, steps: Sequence[Step], launched: Mapping[int, list[int]]
-    ) -> None:
+    def _complete(self, steps: Sequence[Step], launched: Mapping[int, list[int]]) -> None:
         """Check and note the results of all passes."""
         if launched:
             from offload_tool.launch.launcher_commands import check_result
 
             for numbers in launched.values():
-                check_result([plan.jobs[number] for number in numbers])
+                check_result([self._plan.jobs[number] for number in numbers])
         if self._memory is not None:
             self._memory.finish(steps, launched)
             self._report_outcomes(self._memory)
@@ -206,16 +205,18 @@ class _Split:
         except OSError as error:
             raise PassedThroughError(f"a job cannot be run: {error}") from error
 
-    def _prepare(self, plan: DriverPlan) -> str:
+    def _prepare(self) -> str:
         """Name the depfiles of this run; return the depfile's final name, or ""."""
         depfile = ""
-        for number, job in enumerate(plan.jobs):
-            if job.source == plan.source:  # HIP's device passes write no depfile, CUDA's the same
+        for number, job in enumerate(self._plan.jobs):
+            if (
+                job.source == self._plan.source
+            ):  # HIP's device passes write no depfile, CUDA's the same
                 depfile = _remove_depfile_args(job.args) or depfile
                 self._depfiles[number] = f"{self._folder}/{number}.d"
         return depfile
 
-    def _launched(self, plan: DriverPlan, steps: Sequence[Step]) -> dict[int, list[int]]:
+    def _launched(self, steps: Sequence[Step]) -> dict[int, list[int]]:
         """Hand passes to launcher or cluster, as commands of the driver; return their jobs."""
         launcher = self._environ.get("OFFLOAD_LAUNCHER", "")
         folder = self._environ.get("OFFLOAD_DIST", "")
@@ -229,15 +230,15 @@ class _Split:
 
         from offload_tool.launch.launcher_commands import runs_exactly
 
-        candidates = list(self._candidates(plan))
+        candidates = list(self._candidates())
         plans = self._queries.run([[*command, PLAN] for _, command in candidates])
         launched = {}
         for (numbers, command), text in zip(candidates, plans, strict=True):
-            jobs = [plan.jobs[number] for number in numbers]
+            jobs = [self._plan.jobs[number] for number in numbers]
             own_steps = [steps[number] for number in numbers]
             reason = ""
             if text is None or not runs_exactly(text, jobs):
-                reason = self._compile_by_script(plan, numbers, own_steps, launcher)
+                reason = self._compile_by_script(numbers, own_steps, launcher)
             elif self._cluster is not None:
                 reason = self._cluster.send(jobs[0].target, command, own_steps)
             else:
@@ -248,11 +249,11 @@ class _Split:
                 launched[numbers[0]] = numbers
         return launched
 
-    def _candidates(self, plan: DriverPlan) -> Iterator[tuple[list[int], list[str]]]:
+    def _candidates(self) -> Iterator[tuple[list[int], list[str]]]:
         """Yield the jobs and the driver command of each pass for launcher or cluster."""
         from offload_tool.launch.launcher_commands import command_of_pass, why_not_launched
 
-        cluster = self._cluster
+        cluster, plan = self._cluster, self._plan
         args = [*self._command, *self._cuid_args]
         passes = plan.passes_in(self._folder)
         for numbers in filterfalse(self._is_skipped, passes):
@@ -274,9 +275,7 @@ class _Split:
     def _is_skipped(self, numbers: Sequence[int]) -> bool:
         return self._memory is not None and self._memory.is_skipped(numbers[0])
 
-    def _compile_by_script(
-        self, plan: DriverPlan, numbers: list[int], steps: Sequence[Step], launcher: str
-    ) -> str:
+    def _compile_by_script(self, numbers: list[int], steps: Sequence[Step], launcher: str) -> str:
         """Hand a pass without a driver command to ccache; return why that is impossible, or ""."""
         from offload_tool.launch.launcher_commands import command_for_ccache, is_ccache
 
@@ -284,7 +283,8 @@ class _Split:
             return "no command is this pass alone"
         import shlex
 
-        jobs, depfile = [plan.jobs[number] for number in numbers], self._depfiles[numbers[0]]
+        plan, depfile = self._plan, self._depfiles[numbers[0]]
+        jobs = [plan.jobs[number] for number in numbers]
         try:
             args, environment = command_for_ccache(jobs, depfile, plan.version, self._environ)
         except OSError as error:
@@ -300,11 +300,11 @@ class _Split:
         self._report(f"{target}: without the {where}: {reason}")
 
     def _add_depfiles(
-        self, plan: DriverPlan, steps: list[Step], launched: Container[int], *, is_wanted: bool
+        self, steps: list[Step], launched: Container[int], *, is_wanted: bool
     ) -> None:
         """Name the depfile of each pass over the source; add a step for that of a launcher."""
         for number, name in self._depfiles.items():
-            job = plan.jobs[number]
+            job = self._plan.jobs[number]
             is_own = self._memory is not None and not any(commands_in_output(job.args))
             if self._is_skipped([number]) or not (is_wanted or is_own):
                 continue
@@ -316,22 +316,22 @@ class _Split:
                 messages_file = f"{self._folder}/{len(steps)}.messages"
                 steps.append(Step(len(steps), (), dependency_command(job), messages_file))
 
-    def _step(self, plan: DriverPlan, number: int) -> Step:
-        job = plan.jobs[number]
+    def _step(self, number: int) -> Step:
+        job = self._plan.jobs[number]
         step = Step(number, job.needs, job.args, f"{self._folder}/{number}.messages")
         is_begun = self._memory is not None and bool(job.needs)  # its result is kept
         step.runs_after_failure = job.target == HOST or is_begun
         if job.kind == "linker-wrapper":  # it compiles for all targets
-            step.jobs_option, step.most_jobs = _WRAPPER_JOBS, len(plan.targets)
+            step.jobs_option, step.most_jobs = _WRAPPER_JOBS, len(self._plan.targets)
         if job.kind == "bundler":
             write = bundle_writer(job.args, self._environ)
             if write is not None:
                 step.args, step.call = (), partial(_or_pass_through, write, OffloadError)
         return step
 
-    def _embed_later(self, plan: DriverPlan, host: Step) -> Step:
+    def _embed_later(self, host: Step) -> Step:
         """Start the host pass at once; return the step that completes its object."""
-        job = plan.jobs[-1]
+        job = self._plan.jobs[-1]
         (images,) = job.embedded()
         output, object_file = job.output, f"{self._folder}/host.o"
         job.embed(PLACEHOLDER_FILE)
@@ -349,25 +349,26 @@ class _Split:
         host.needs = []
         return step
 
-    def _status(self, plan: DriverPlan, steps: Sequence[Step]) -> int:
+    def _status(self, steps: Sequence[Step]) -> int:
         """Return the status; only the compiler's own errors are reported here.
 
         :raises PassedThroughError: the driver must report another failure.
         """
         failed = [step for step in steps if step.status not in (None, 0)]
-        passes = [step for step in failed if step.number < len(plan.jobs)]
+        passes = [step for step in failed if step.number < len(self._plan.jobs)]
         for step in passes:
-            job = plan.jobs[step.number]
+            job = self._plan.jobs[step.number]
             if step.status != _FAILED or job.kind != "cc1":
                 raise PassedThroughError(f"'{job.args[0]}' failed: status {step.status}")
         if failed and not passes:
             raise PassedThroughError("what a pass reads could not be listed")
         return _FAILED if passes else 0
 
-    def _join_depfiles(self, plan: DriverPlan, depfile: str, texts: Mapping[int, bytes]) -> None:
+    def _join_depfiles(self, depfile: str, texts: Mapping[int, bytes]) -> None:
         """Write the depfile of passes whose depfiles have some texts, by job number."""
-        phony = any("-MP" in job.args for job in plan.jobs)
-        hosts = [n for n in texts if plan.jobs[n].target == HOST]
+        jobs = self._plan.jobs
+        phony = any("-MP" in job.args for job in jobs)
+        hosts = [n for n in texts if jobs[n].target == HOST]
         host = (hosts or [*texts])[0]
         devices = [text for n, text in texts.items() if n != host]
         try:
@@ -375,27 +376,18 @@ class _Split:
         except OSError as error:
             raise PassedThroughError(f"'{depfile}': {error.strerror}") from error
 
-
-def _lines(lines: Sequence[str]) -> bytes:
-    return "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")
-
-
-def _merged(plan: DriverPlan, messages: Mapping[int, bytes]) -> bytes:
-    """Return the messages of jobs as users read them."""
-    if not any(messages.values()):
-        return b""
-    from offload_tool.launch.write_result import merge_messages
-
-    host = b""
-    devices: dict[str, bytes] = {}
-    for number, job in enumerate(plan.jobs):
-        text = messages.get(number, b"")
-        if job.target == HOST:
-            host += text
-        elif text:
-            target = job.target or "all targets"
-            devices[target] = devices.get(target, b"") + text
-    return merge_messages(host, devices)
+    def _merged(self, lines: Sequence[str], messages: Mapping[int, bytes]) -> bytes:
+        """Return lines, and the messages of jobs as users read them."""
+        text = "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")
+        host, devices = b"", dict[str, bytes]()
+        for number, job in enumerate(self._plan.jobs):
+            message = messages.get(number, b"")
+            if job.target == HOST:
+                host += message
+            elif message:
+                target = job.target or "all targets"
+                devices[target] = devices.get(target, b"") + message
+        return text + merge_messages(host, devices)
 
 
 def _depfile_text(name: str) -> bytes:

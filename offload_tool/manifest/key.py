@@ -7,10 +7,14 @@ is parsed.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
+
+from offload_tool.clang.argument_files import all_args
+from offload_tool.clang.environment import RESULT_VARIABLES, processor_of
 
 _NAMED = 5
 """Maximum number of arguments that a reason names."""
@@ -100,6 +104,29 @@ class Key(NamedTuple):
         is_command = part == Part.COMMAND and {part} <= {*self.parts} & {*before.parts}
         note = _args_changed(before.parts[part], self.parts[part]) if is_command else ""
         return Reason(Cause.KEY, str(part), note)
+
+
+def key_of_command(
+    command: Sequence[str],
+    compiler: str,
+    version: str,
+    environment: Mapping[str, str],
+    files: Mapping[str, str],
+    *,
+    embeds_folder: bool,
+) -> Key:
+    """Return the key of a command in this working directory; `files` are their digests."""
+    variables = {name: environment.get(name, "") for name in RESULT_VARIABLES}
+    folder = [os.getcwd(), environment.get("PWD", "")] if embeds_folder else []
+    parts: dict[str, str] = {
+        Part.COMMAND: json.dumps([*command]),
+        Part.COMPILER: compiler,
+        Part.VERSION: version,
+        Part.VARIABLES: json.dumps(variables),
+        Part.FOLDER: json.dumps(folder),
+        Part.PROCESSOR: processor_of(all_args(command)),
+    }
+    return Key(parts, files)
 
 
 def _since(now: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:

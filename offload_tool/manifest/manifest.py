@@ -581,20 +581,19 @@ def _equal_names(inputs: Mapping[str, str]) -> list[str]:
 
 def _same_names(names: Iterable[str]) -> dict[str, str]:
     """Return the first name of each one's file, by name: itself if it is the only one."""
-    first: dict[str, str] = {}
-    found = {}
-    for name in names:
-        known = identity(name)
-        found[name] = name if not known else first.setdefault(known, name)
-    return found
+    return _first_names(names, identity)
 
 
 def same_folders(folders: tuple[str, ...], digests: DigestCache) -> dict[str, str]:
     """Return folders that are the same as an earlier one; those checked once are left out."""
+    found = _first_names(folders, digests.identity_of_folder)
+    return {folder: first for folder, first in found.items() if first != folder}
+
+
+def _first_names(names: Iterable[str], identity_of: Callable[[str], str | None]) -> dict[str, str]:
     first: dict[str, str] = {}
     found = {}
-    for folder in folders:
-        known = digests.identity_of_folder(folder)
-        if known and first.setdefault(known, folder) != folder:
-            found[folder] = first[known]
+    for name in names:
+        known = identity_of(name)
+        found[name] = first.setdefault(known, name) if known else name
     return found

@@ -7,7 +7,6 @@ damaged. Some commands never are current: see `CommandResolver.is_recordable`.
 
 from __future__ import annotations
 
-import json
 import os
 
 from offload_tool.clang.argument_files import (
@@ -16,7 +15,6 @@ from offload_tool.clang.argument_files import (
     options_of,
     possible_files,
 )
-from offload_tool.clang.environment import RESULT_VARIABLES, processor_of
 from offload_tool.clang.options import (
     DEPFILE,
     ELSEWHERE,
@@ -29,7 +27,7 @@ from offload_tool.formats.magic import THIN_ARCHIVE
 from offload_tool.io.file_digests import DigestCache, content_of
 from offload_tool.manifest import Work
 from offload_tool.manifest.inputs import general_args
-from offload_tool.manifest.key import Key, Part
+from offload_tool.manifest.key import Key, key_of_command
 from offload_tool.manifest.manifest import PassRecord
 from offload_tool.manifest.pass_run import PassRun, Resolver
 from offload_tool.toolchain.identity import configuring_files
@@ -78,19 +76,16 @@ class CommandResolver(Resolver):
     def key(self, _record: PassRecord | None) -> Key:
         """Return what is known before the pass runs."""
         work = self._work
-        variables = {name: work.environment.get(name, "") for name in RESULT_VARIABLES}
         implicit_inputs = work.implicit_inputs()
-        folder = [os.getcwd(), work.environment.get("PWD", "")]
-        parts: dict[str, str] = {
-            Part.COMMAND: json.dumps([*work.command]),
-            Part.COMPILER: work.compiler,
-            Part.VERSION: work.version(),
-            Part.VARIABLES: json.dumps(variables),
-            Part.FOLDER: json.dumps(folder if implicit_inputs.embeds_folder else []),
-            Part.PROCESSOR: processor_of(all_args(work.command)),
-        }
         libraries = implicit_inputs.libraries if work.links else ()
-        return Key(parts, {n: self._digests.digest(n) for n in (*self._named_files(), *libraries)})
+        return key_of_command(
+            work.command,
+            work.compiler,
+            work.version(),
+            work.environment,
+            {name: self._digests.digest(name) for name in (*self._named_files(), *libraries)},
+            embeds_folder=implicit_inputs.embeds_folder,
+        )
 
     def inputs_before(self) -> list[str]:
         """Return the inputs that the command names."""

@@ -25,7 +25,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from offload_tool.clang.environment import ImplicitInputs
 from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
 from offload_tool.io import process
 from offload_tool.io.input_file import open_regular
@@ -44,11 +43,9 @@ from offload_tool.run.validate_flags import check_depfile_flags, check_flags
 from offload_tool.util.which import which
 
 if TYPE_CHECKING:
-    from offload_tool.formats.targets.compile_target import CompileTarget
     from offload_tool.manifest.pass_run import PassRun
     from offload_tool.manifest.race_check import Start
     from offload_tool.run.cut_off import Stages
-    from offload_tool.toolchain.probe import Toolchain
 
     Runner = Callable[[Sequence[str], Mapping[str, str]], int]
     """Runs a command in an environment; returns its exit status, 128 + N for signal N."""
@@ -106,7 +103,7 @@ def run_pass(
     :raises CodeObjectError: the compiler wrote an unexpected output.
     """
     inputs = [source] if host_ir is None else [source, host_ir]
-    output, depfile = outputs.file, _compiler_depfile(outputs.file)
+    output, depfile = outputs.file, compiler_depfile(outputs.file)
     check_names(inputs, outputs)
     check_flags(flags, rdc=wanted.rdc)
     check_depfile_flags(flags, outputs.depfile)
@@ -226,87 +223,6 @@ def _cache_key(wanted: WantedPass, host_ir: str | None) -> list[str]:
     return ["-Xclang", f"-cuid={key}"]
 
 
-def run_device_link(
-    device: CompileTarget,
-    kind: str,
-    toolchain: Toolchain,
-    inputs: Sequence[str],
-    outputs: Outputs,
-    *,
-    flags: Sequence[str] = (),
-) -> int:
-    """Link relocatable device code and archives; return the status. Errors as of `run_pass`."""
-    check_names(inputs, outputs)
-    if kind == "openmp":
-        return _link_openmp(device, toolchain, inputs, outputs, flags)
-    from offload_tool.clang.depfile import read_depfile
-    from offload_tool.passes.hip import link_arguments, linker
-
-    target_id, tool = linker(device, toolchain)
-    depfile = _compiler_depfile(outputs.file)
-    args = [*tool, *link_arguments(target_id), *flags]
-    # Only the host code tells which kernels of an archive are needed.
-    end = ["-o", outputs.file, "--whole-archive", *inputs, "--no-whole-archive"]
-    work = _link_work([*args, *end], toolchain, inputs, outputs, lambda: read_depfile(depfile))
-    command = [*args, f"--dependency-file={depfile}", *end]
-    return produce_output(OutputJob(work, command, outputs, tool, _image_check(device, outputs)))
-
-
-def _link_openmp(
-    device: CompileTarget,
-    toolchain: Toolchain,
-    inputs: Sequence[str],
-    outputs: Outputs,
-    flags: Sequence[str],
-) -> int:
-    from offload_tool.passes.openmp import (
-        device_runtimes,
-        gpu_flags,
-        image_link_flags,
-        packaged_arch,
-    )
-    from offload_tool.run.openmp_jobs import link_image
-
-    own, _ = image_link_flags(device, toolchain, ())
-    args = [*toolchain.cxx, *gpu_flags(device, toolchain), *own, *flags]
-    args += ["-o", outputs.file, *inputs]
-    listed = [*inputs, *device_runtimes(toolchain, device)]
-    work = _link_work(args, toolchain, inputs, outputs, lambda: listed)
-    if device.target_id is None:  # the linker finds libraries
-        work = work._replace(names_all_inputs=False)
-    target = device, packaged_arch(device, toolchain)
-
-    def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-        return link_image(command, inputs, target, environment, run_command)
-
-    check = _image_check(device, outputs)
-    return produce_output(OutputJob(work, args, outputs, toolchain.cxx, check), run)
-
-
-def _link_work(
-    args: Sequence[str],
-    toolchain: Toolchain,
-    inputs: Sequence[str],
-    outputs: Outputs,
-    listed: Callable[[], list[str]],
-) -> Work:
-    environment = {**os.environ, **dict(toolchain.environment)}
-    return Work(
-        *(outputs.file, [*args], environment, toolchain.identity, tuple(inputs), ImplicitInputs),
-        listed,
-        names_all_inputs=True,
-    )
-
-
-def _image_check(device: CompileTarget, outputs: Outputs) -> Callable[[], None]:
-    def check() -> None:
-        from offload_tool.passes.verify_output import check_image
-
-        check_image(outputs.file, device)
-
-    return check
-
-
 def check_names(inputs: Sequence[str], outputs: Outputs) -> None:
     """Raise UsageError or FileError unless all inputs can be read and all outputs written."""
     for name in (*inputs, *filter(None, outputs)):
@@ -351,14 +267,14 @@ class OutputJob(NamedTuple):
     """Prints the driver's warnings of the flags, and returns False if one is an error."""
 
 
-def _compiler_depfile(output: str) -> str:
+def compiler_depfile(output: str) -> str:
     """Return the name of the compiler's depfile, from which the requested one is made."""
     return sibling(output, ".d")
 
 
 def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
     """Run the command unless the output is current; remove all outputs if it fails."""
-    outputs, depfile = job.outputs, _compiler_depfile(job.outputs.file)
+    outputs, depfile = job.outputs, compiler_depfile(job.outputs.file)
     backup = OutputBackup(outputs.file)
     backup.restore()
     run = functools.cache(functools.partial(_pass_run, job.work))

@@ -82,7 +82,9 @@ def test_folder_and_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("sub")
     assert resolver(embeds=True).key(None).parts[Part.FOLDER] != before[Part.FOLDER]
     assert before[Part.PROCESSOR] == ""
-    assert resolver("-march=native").key(None).parts[Part.PROCESSOR] != ""
+    Path("marked").write_text("-march=native")
+    for flag in ("-march=native", "@marked"):
+        assert resolver(flag).key(None).parts[Part.PROCESSOR] != ""
 
 
 @pytest.mark.parametrize(
