@@ -72,6 +72,37 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
+class Project:
+    """A project, compiled behind `launch` and by the driver."""
+
+    def __init__(self, folder: Path, clang: str) -> None:
+        self.folder = folder
+        self.clang = clang
+        self.flags: list[str] = []
+        self.more: dict[str, str] = {}
+        """Variables of `launch` alone."""
+        self.launch = LAUNCH
+        make_project(folder)
+
+    def write(self, name: str, text: str) -> Path:
+        """Write a file that is older than all compiles: ccache does not believe newer ones."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        os.utime(path, (1, len(text)))
+        return path
+
+    def add(self, text: str) -> None:
+        """Put something behind the source."""
+        self.write("s.hip", f"{(self.folder / 's.hip').read_text()}{text}\n")
+
+    def command(self, output: str = "s.o") -> list[str]:
+        return [self.clang, *HIP, *self.flags, "-MD", "-c", "s.hip", "-o", output]
+
+    def ours(self) -> subprocess.CompletedProcess[str]:
+        return run([*self.launch, *self.command()], self.folder, self.more)
+
+
 class Compiled(NamedTuple):
     """A compile, and what it has left."""
 

@@ -24,12 +24,44 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.launch.compiles import ALWAYS_IN_STAGES, CUID, environment, files, run
-from tests.launch.flags import CHOICES, DRIVERS
 from tests.launch.test_cuda import OWN as CUDA
 from tests.pch_constructs.compositions import composed
 from tests.pch_constructs.constructs import CONSTRUCTS
 from tests.run.driverless_trials import ODD, PIECES, RANDOM, USUAL, VARIABLES, WRONG, alternatives
 
+_DRIVERS = ("--offload-new-driver", "--no-offload-new-driver")
+_CHOICES = [
+    ("-std=c++17", "-std=c++20", "-std=gnu++14"),
+    ("-O0", "-O1", "-O2", "-O3", "-Os", "-Og"),
+    ("-g", "-gline-tables-only", "-ggdb", "-g0"),
+    ("-fPIC", "-fPIE", "-fno-pic"),
+    ("-fgpu-rdc", "-fno-gpu-rdc"),
+    _DRIVERS,
+    (
+        "--offload-compress",
+        "--no-offload-compress",
+        "--offload-compress --offload-compression-level=3",
+    ),
+    ("--offload-device-only", "--offload-host-only", "--offload-jobs=2"),
+    ("-foffload-lto", "-foffload-lto=thin", "-fno-offload-lto"),
+    ("-Xoffload-linker -O1", "-Xoffload-linker --lto-O1", "-Xoffload-linker --gc-sections"),
+    ("-Rpass=.*", "-Rpass-missed=inline", "-mllvm -amdgpu-internalize-symbols=0", "-mcumode"),
+    ("-MD", "-MMD", "-MD -MP", "-MD -MF other.d", "-MMD -MT a -MQ b$c"),
+    ("-DVALUE_2=2", "-UVALUE", '-DTEXT="a b\\"c"'),
+    ("-I.", "-isystem .", "-iquote ."),
+    ("-Xarch_gfx906 -DONE", "-Xarch_device -O1", "-Xarch_host -O3", "-Xarch_gfx942 -g"),
+    ("-Wall -Wextra", "-Weverything", "-w", "-Werror"),
+    ("-ffast-math", "-fno-exceptions", "-fno-rtti", "-ffunction-sections", "-fdata-sections"),
+    ("-march=native", "-m64", "-mavx2"),
+    ("-save-temps", "-save-temps=obj", "-fstack-usage", "-fsave-optimization-record"),
+    ("--no-offload-arch=gfx906", "--offload-arch=gfx1030,gfx1201", "--offload-arch=all"),
+    ("-include value.h", "-fvisibility=hidden", "-fcoverage-mapping -fprofile-instr-generate"),
+    ("-flto", "-flto=thin", "-fuse-cuid=none", "-foffload-lto"),
+    ("-mllvm -amdgpu-early-inline-all", "-mcode-object-version=4", "-munsafe-fp-atomics"),
+    ("-fgpu-default-stream=per-thread", "-fhip-new-launch-api", "-fgpu-flush-denormals-to-zero"),
+    ("-fdiagnostics-color=always", "-fno-caret-diagnostics", "-ferror-limit=1"),
+    ("-Wl,--nothing", "-L.", "-no-such-option", "-Wno-no-such"),
+]
 _OBJECTS = ("s.o", "out/s.o", "ü b/with $'.o")
 _ARCHS = {
     "hip": ("gfx906", "gfx90a:xnack+", "gfx942", "gfx1100"),
@@ -160,8 +192,8 @@ class Trial:
 
     def _random_flags(self) -> list[str]:
         chosen = self.chosen
-        picked = [chosen.choice(DRIVERS)]
-        for choices in chosen.sample(CHOICES, chosen.choice((0, 1, 1, 2, 3))):
+        picked = [chosen.choice(_DRIVERS)]
+        for choices in chosen.sample(_CHOICES, chosen.choice((0, 1, 1, 2, 3))):
             picked.append(chosen.choice(choices))
         if chosen.random() < 0.4:
             picked.append(chosen.choice(alternatives(USUAL)))
@@ -275,7 +307,7 @@ class Trial:
         self._flags = (
             self._random_flags()
             if self.chosen.random() < 0.5
-            else self._flags + self.chosen.choice(self.chosen.choice(CHOICES)).split()
+            else self._flags + self.chosen.choice(self.chosen.choice(_CHOICES)).split()
         )
 
     def variable(self) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, compare, counting, make_project, run
-from tests.launch.flags import differences
 
 FLAGS = [
     "",
@@ -95,10 +94,3 @@ def test_depfile_with_nothing_to_add(tmp_path: Path, llvm: Callable[[str], str])
     """Where the host has read all that devices have, the depfile is the driver's."""
     words = [*HIP, "--offload-arch=gfx906,gfx942", "-MD", "-c", "s.hip", "-o", "s.o"]
     compare(tmp_path, [llvm("clang++"), *words])
-
-
-@pytest.mark.llvm
-@pytest.mark.parametrize("seed", range(8))
-def test_random_flags(seed: int, tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """With random flags and sources, files and status are the driver's."""
-    assert differences(llvm("clang++"), 5000 + seed, tmp_path) == ""

@@ -6,7 +6,6 @@ that is there run only without our manifests (`test_memory`).
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -16,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.compiles import HIP, LAUNCH, ccache, make_project, misses, run
+from tests.launch import compiles
+from tests.launch.compiles import HIP, LAUNCH, ccache, misses, run
 from tests.scripts import script
 
 NEW, OLD = "--offload-new-driver", "--no-offload-new-driver"
@@ -26,33 +26,11 @@ ASSEMBLER = '__global__ void other() {{ asm(".pushsection .data\\n{} \\"data\\"\
 pytestmark = pytest.mark.llvm
 
 
-class Project:
+class Project(compiles.Project):
     """A project, compiled by us with ccache, and by the driver."""
 
-    def __init__(self, folder: Path, clang: str) -> None:
-        self.folder = folder
-        self.clang = clang
-        self.words: list[str] = [NEW, "--offload-arch=gfx906"]
-        self.more = ccache(folder.with_name("kept")) | {"OFFLOAD_LAUNCH_MEMORY": "0"}
-        make_project(folder)
-
-    def write(self, name: str, text: str) -> Path:
-        """Write a file that is older than all compiles: ccache does not believe newer ones."""
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        os.utime(path, (1, len(text)))
-        return path
-
-    def add(self, text: str) -> None:
-        """Put something behind the source."""
-        self.write("s.hip", f"{(self.folder / 's.hip').read_text()}{text}\n")
-
-    def command(self, output: str = "s.o") -> list[str]:
-        return [self.clang, *HIP, *self.words, "-MD", "-c", "s.hip", "-o", output]
-
     def ours(self) -> subprocess.CompletedProcess[str]:
-        done = run([*LAUNCH, *self.command()], self.folder, self.more)
+        done = super().ours()
         assert "launch: split: " in done.stderr
         return done
 
@@ -72,7 +50,10 @@ class Project:
 
 @pytest.fixture
 def project(tmp_path: Path, llvm: Callable[[str], str]) -> Project:
-    return Project(tmp_path / "project", llvm("clang++"))
+    made = Project(tmp_path / "project", llvm("clang++"))
+    made.flags = [NEW, "--offload-arch=gfx906"]
+    made.more = ccache(tmp_path / "kept") | {"OFFLOAD_LAUNCH_MEMORY": "0"}
+    return made
 
 
 @pytest.mark.parametrize(
@@ -81,17 +62,17 @@ def project(tmp_path: Path, llvm: Callable[[str], str]) -> Project:
 def test_what_is_compiled(mode: str, driver: str, project: Project) -> None:
     """Another target, another flag or header of one target: that target's pass alone runs."""
     project.more |= {mode: "1"} if mode else {}
-    project.words = [driver, "--offload-arch=gfx906"]
+    project.flags = [driver, "--offload-arch=gfx906"]
     assert [project.ran(), project.ran()] == [2, 0]
-    project.words = [driver, "--offload-arch=gfx906,gfx90a"]
+    project.flags = [driver, "--offload-arch=gfx906,gfx90a"]
     assert [project.ran(), project.ran()] == [1, 0]
     project.write("only_gfx90a.h", "#undef VALUE\n#define VALUE 7\n")
     assert [project.ran(), project.ran()] == [1, 0]
     project.ours()
     assert "only_gfx90a.h" in (project.folder / "s.d").read_text()
-    project.words += ["-Xarch_gfx90a", "-O1"]
+    project.flags += ["-Xarch_gfx90a", "-O1"]
     assert project.ran() == 1
-    project.words = [driver, "--offload-arch=gfx906"]
+    project.flags = [driver, "--offload-arch=gfx906"]
     assert project.ran() == 0
     project.ours()
     assert "only_gfx90a.h" not in (project.folder / "s.d").read_text()
@@ -112,7 +93,7 @@ def test_second_folder(cuid: str, mode: str, driver: str, project: Project) -> N
         if not other.exists():
             shutil.copytree(project.folder, other)
         project.folder = other
-        project.words = [driver, "--offload-arch=gfx906,gfx90a", f"-I{other}/include"]
+        project.flags = [driver, "--offload-arch=gfx906,gfx90a", f"-I{other}/include"]
         words = [word for word in project.command() if cuid or not word.startswith("-cuid=")]
         done = run([*LAUNCH, *words], project.folder, project.more)
         assert done.returncode == 0, done.stderr
@@ -134,9 +115,9 @@ def test_another_folder(project: Project) -> None:
 @DRIVERS
 def test_messages(driver: str, project: Project) -> None:
     """What a pass says and prints comes again; an error is the driver's, each time."""
-    project.words[0] = driver
+    project.flags[0] = driver
     project.add("#ifdef __gfx906__\n#warning hear me\n#endif\nstruct Laid {int o;} laid;")
-    project.words += ["-Xclang", "-fdump-record-layouts"]
+    project.flags += ["-Xclang", "-fdump-record-layouts"]
     first, second = project.ours(), project.ours()
     assert (misses(project.more), first.returncode) == (2, 0)
     assert "hear me" in second.stderr
@@ -171,7 +152,7 @@ def test_time(project: Project) -> None:
     misses(project.more)
     project.ours()
     assert misses(project.more) >= 1
-    project.words += ["-DWHEN=__DATE__"]
+    project.flags += ["-DWHEN=__DATE__"]
     assert "gfx906: without the launcher: 'WHEN=__DATE__' is of the time" in project.ours().stderr
 
 
@@ -179,7 +160,7 @@ def test_time(project: Project) -> None:
 def test_earlier_header(driver: str, project: Project) -> None:
     """With ``CCACHE_NODIRECT``, a header that comes to an earlier folder is seen."""
     project.more["CCACHE_NODIRECT"] = "1"
-    project.words += [driver, "-Ifirst", "-Isecond"]
+    project.flags += [driver, "-Ifirst", "-Isecond"]
     project.write("second/found.h", "#define FOUND 1\n")
     project.add("#include <found.h>\n__global__ void other(int *x) { *x = FOUND; }")
     assert [project.ran(), project.ran()] == [2, 0]
@@ -192,12 +173,12 @@ def test_named_file(project: Project) -> None:
     hip = [word for word in HIP if word != "-nogpulib"]
     device = ("--target=amdgcn-amd-amdhsa", "-mcpu=gfx906", "-nogpulib", "-emit-llvm")
     project.add('extern "C" __attribute__((device)) int g(); __global__ void f(int *x) {*x = g();}')
-    project.words += ["--hip-device-lib-path=.", "--hip-device-lib=g.bc"]
+    project.flags += ["--hip-device-lib-path=.", "--hip-device-lib=g.bc"]
     found = []
     for value in (1, 2):
         project.write("g.c", f"int g() {{ return {value}; }}\n")
         run([project.clang, "-x", "c", *device, "-c", "g.c", "-o", "g.bc"], project.folder)
-        words = [project.clang, *hip, *project.words, "-c", "s.hip", "-o", "s.o"]
+        words = [project.clang, *hip, *project.flags, "-c", "s.hip", "-o", "s.o"]
         for launch in ((), LAUNCH):
             done = run([*launch, *words], project.folder, project.more)
             assert done.returncode == 0, done.stderr
@@ -250,7 +231,7 @@ def test_failures(how: str, project: Project, tmp_path: Path) -> None:
 def test_without_ccache(words: list[str], project: Project) -> None:
     """A pass that writes more than its object, or whose reads no depfile lists, runs without."""
     project.write("overlay", '{"version": 0, "roots": []}')
-    project.words += words
+    project.flags += words
     for _ in range(2):
         assert ": without the launcher: " in project.ours().stderr
         assert (project.folder / "s.o").exists()
@@ -261,8 +242,8 @@ def test_without_ccache(words: list[str], project: Project) -> None:
 def test_library_of_a_link(spelling: str, driver: str, project: Project) -> None:
     """A library for the link of device code is read as it is, however it is found."""
     project.add("__attribute__((device)) int found(); __global__ void f(int *x) { *x = found(); }")
-    project.words[0] = driver
-    project.words += ["-Xoffload-linker", "-Lfirst", "-Xoffload-linker", spelling]
+    project.flags[0] = driver
+    project.flags += ["-Xoffload-linker", "-Lfirst", "-Xoffload-linker", spelling]
     for value in (1, 2):
         project.write("found.c", f"int _Z5foundv() {{ return {value}; }}\n")
         target = ("--target=amdgcn-amd-amdhsa", "-mcpu=gfx906", "-nogpulib", "-fvisibility=hidden")

@@ -25,47 +25,41 @@ def call(path: list[Path], words: list[str], folder: Path) -> subprocess.Complet
     )  # fmt: skip
 
 
-@pytest.mark.llvm
-def test_first_on_path(tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """The real hipcc further on is asked, with what it adds; C++ sources are HIP sources."""
-    real, ours, other = (tmp_path / name for name in ("real", "ours", "other"))
-    for folder in (real, ours, other):
+@pytest.fixture
+def folders(tmp_path: Path, llvm: Callable[[str], str]) -> list[Path]:
+    """Return two folders with our link, as of two environments, and one with the real hipcc."""
+    made = [tmp_path / name for name in ("ours", "other", "real")]
+    for folder in made:
         folder.mkdir()
-    added = "-x hip -nogpuinc -nogpulib -DADDED=1"
-    script(real / "hipcc", f'exec {llvm("clang++")} {added} "$@"')
-    for folder in (ours, other):  # as of two environments
         (folder / "hipcc").symlink_to(program("offload-tool"))
+    (tmp_path / "real/hipcc").unlink()
+    # hipcc replaces its own option by clang's, and adds some.
+    change = 'shift; [ "$a" = --genco ] && a=--offload-device-only; set -- "$@" "$a"'
+    compile_it = f'exec {llvm("clang++")} -x hip -nogpuinc -nogpulib -DADDED=1 "$@"'
+    script(tmp_path / "real/hipcc", f"for a; do {change}; done\n{compile_it}")
     make_project(tmp_path)
-    source = tmp_path / "s.cpp"
-    source.write_text(f"#ifndef ADDED\n#error\n#endif\n{(tmp_path / 's.hip').read_text()}")
-    words = [CUID, *TARGETS, "-c", "s.cpp", "-o", "s.o"]
-    assert call([real], words, tmp_path).returncode == 0
+    source = f"#ifndef ADDED\n#error\n#endif\n{(tmp_path / 's.hip').read_text()}"
+    (tmp_path / "s.cpp").write_text(source)
+    return made
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize(
+    ("words", "passes"),
+    [("-c s.cpp", "gfx90a:xnack+ and the host"), ("--genco s.cpp", "gfx90a:xnack+; at once")],
+)
+def test_first_on_path(words: str, passes: str, folders: list[Path], tmp_path: Path) -> None:
+    """The real hipcc further on is asked, with what it adds; C++ sources are HIP sources.
+
+    ``--genco`` for several targets is split into a pass for each, and gives the same bundle.
+    """
+    command = [CUID, *TARGETS, *words.split(), "-o", "s.o"]
+    assert call(folders[2:], command, tmp_path).returncode == 0
     expected = (tmp_path / "s.o").read_bytes()
     (tmp_path / "s.o").unlink()
-    done = call([ours, other, real], words, tmp_path)
+    done = call(folders, command, tmp_path)
     assert (done.returncode, (tmp_path / "s.o").read_bytes()) == (0, expected), done.stderr
-    assert "launch: split: gfx906, gfx90a:xnack+ and the host" in done.stderr
-
-
-@pytest.mark.llvm
-def test_device_code_alone(tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """``--genco`` for several targets is split into a pass for each, and gives the same bundle."""
-    real, ours = tmp_path / "real", tmp_path / "ours"
-    for folder in (real, ours):
-        folder.mkdir()
-    # hipcc replaces its own option by clang's.
-    change = 'shift; [ "$a" = --genco ] && a=--offload-device-only; set -- "$@" "$a"'
-    compile_it = f'exec {llvm("clang++")} -x hip -nogpuinc -nogpulib "$@"'
-    script(real / "hipcc", f"for a; do {change}; done\n{compile_it}")
-    (ours / "hipcc").symlink_to(program("offload-tool"))
-    make_project(tmp_path)
-    words = [CUID, *TARGETS, "--genco", "s.hip", "-o", "s.hsaco"]
-    assert call([real], words, tmp_path).returncode == 0
-    expected = (tmp_path / "s.hsaco").read_bytes()
-    (tmp_path / "s.hsaco").unlink()
-    done = call([ours, real], words, tmp_path)
-    assert (done.returncode, (tmp_path / "s.hsaco").read_bytes()) == (0, expected), done.stderr
-    assert "launch: split: gfx906, gfx90a:xnack+; at once" in done.stderr
+    assert f"launch: split: gfx906, {passes}" in done.stderr
 
 
 def test_no_other(tmp_path: Path) -> None:

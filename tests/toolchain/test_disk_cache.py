@@ -1,14 +1,17 @@
-"""Answers that are kept on disk: when they are believed."""
+"""Answers that are kept on disk: when they are believed, those of compilers, too."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from offload_tool.clang import driver
 from offload_tool.toolchain.disk_cache import cache_folder, cached_result, package_state
+from offload_tool.toolchain.probe import version_of
 
 _STEPS = 0.05
 """Seconds: the kernel's clock for files has steps."""
@@ -91,3 +94,20 @@ def test_not_kept_for_another_package(oracle: _Oracle, monkeypatch: pytest.Monke
     assert [oracle.answer(), oracle.answer()] == [1, 1]
     monkeypatch.setattr("offload_tool.toolchain.disk_cache.package_state", lambda: "another")
     assert [oracle.answer(), oracle.answer()] == [2, 2]
+
+
+@pytest.mark.llvm
+def test_version_that_somebody_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, llvm: Callable[[str], str]
+) -> None:
+    """An answer that was changed by hand is none: the compiler is not passed over for it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache_folder.cache_clear()
+    command = (llvm("clang"),)
+    expected = version_of(command)["line"]
+    answers = Path(cache_folder(), "answers").iterdir()
+    (kept,) = (file for file in answers if '["version"' in file.read_text())
+    kept.write_text(kept.read_text().replace("clang version", "gcc version"))
+    driver.output_of.cache_clear()
+    assert version_of(command)["line"] == expected
+    cache_folder.cache_clear()
