@@ -1,4 +1,4 @@
-"""What clang's driver says it would run."""
+"""What clang's driver says it would run, and what of its jobs is not known."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from offload_tool.clang.driver import (
     query_front_end,
     without_removed,
 )
+from offload_tool.clang.job_plan import UnknownPlanError, job_in, unknown_arg
 from offload_tool.errors import CompilerError
 
 COMPILE = (sys.executable, "-m", "offload_tool", "compile")
@@ -136,3 +137,31 @@ def test_report_of_a_compile(args: list[str], tmp_path: Path, llvm: Callable[[st
             check=True,
         )
         (tmp_path / "report").unlink()
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("-mllvm", "-print-after-all"),
+        ("-mllvm=-print-after-all",),
+        ("-plugin-opt=-print-after-all",),
+        ("--plugin-opt=-stats",),
+    ],
+)
+def test_options_of_llvm_that_write(args: tuple[str, ...]) -> None:
+    """An option of LLVM's that makes each pass write or print something is rejected."""
+    with pytest.raises(UnknownPlanError, match="lets LLVM write or say more"):
+        job_in(["/x/lld", "-flavor", "gnu", *args, "-o", "out"])
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (("-mllvm", "-anything", "-z", "-L"), ""),
+        (("-z", "-L", "-lfoo"), "-lfoo"),
+        (("-mllvm", "-include", "--reproduce=x"), "--reproduce=x"),
+    ],
+)
+def test_values_that_look_like_options(args: tuple[str, ...], expected: str) -> None:
+    """A value of an option hides no option behind it."""
+    assert unknown_arg(args) == expected
