@@ -69,6 +69,8 @@ _UNUSED = "-Qunused-arguments"
 _XARCH = "-Xarch_"
 _ACTIONS = ("-emit-obj", "-emit-llvm-bc", "-S")
 
+_FILES = JOB_DEPFILE | EMBEDS
+"""Options for depfile and embedded files, whose positions vary."""
 _LISTED_LIBRARY = "-mlink-builtin-bitcode"
 _HEADER_MAP = ".hmap"
 _ROOT = str(Path(__file__).parents[2])
@@ -170,14 +172,9 @@ def _forms(jobs: Sequence[DriverJob]) -> list[tuple[list[str], list[str]]]:
     marks = {job.output: f"\0{number}" for number, job in enumerate(jobs)}
     forms = []
     for job in jobs:
-        args = [marks.get(arg, arg) for arg in _without_files(job.args)]
+        args = [marks.get(arg, arg) for arg in without_values(job.args, _FILES)]
         forms.append((args, job.embedded()))
     return forms
-
-
-def _without_files(args: Sequence[str]) -> Iterator[str]:
-    """Yield arguments without depfile and embedded files, whose positions vary."""
-    return without_values(args, JOB_DEPFILE | EMBEDS)
 
 
 def check_result(jobs: Sequence[DriverJob]) -> None:
@@ -300,7 +297,9 @@ def _digest(
         text = text.replace(name, f"\0{number}")
     if "CCACHE_NOHASHDIR" in environ:
         text = relative_to_build(text, environ)
-    options = [arg for job in jobs for arg in _without_files(job.args[1:]) if arg not in outputs]
+    options = [
+        arg for job in jobs for arg in without_values(job.args[1:], _FILES) if arg not in outputs
+    ]
     parts = [text, version, *(environ.get(name, "") for name in RESULT_VARIABLES)]
     path = environ.get(LIBRARY_PATH, "")
     parts += [program_identity(job.args[0], path) for job in jobs]

@@ -65,7 +65,7 @@ SWITCH = "OFFLOAD_LAUNCH_MEMORY"
 _CUTOFF = "OFFLOAD_CUTOFF"
 _JOIN = "join"
 """The text of the jobs that join the images."""
-_MESSAGES, _STDOUT, _DEPFILE = "messages", "output", "depfile"
+MESSAGES, STDOUT, DEPFILE = "messages", "output", "depfile"
 """What is known of each pass besides its record and results: what it wrote."""
 _NMAKE = "-MV"
 
@@ -236,18 +236,18 @@ class Memory:
 
         :raises OSError: a file cannot be written.
         """
-        for each in filter(_is_current, self._passes):
+        for each in (one for one in self._passes if one.is_current):
             self._texts |= self._texts_before(each)
             step = steps[each.numbers[0]]
             names = step.messages_file, step.stdout_file, self._depfiles[each.numbers[0]]
-            for file, name in zip(names, (_MESSAGES, _STDOUT, _DEPFILE), strict=True):
+            for file, name in zip(names, (MESSAGES, STDOUT, DEPFILE), strict=True):
                 _write(file, os.fsencode(self._texts[f"{each.target} {name}"]))
             for number in each.numbers:
                 steps[number].args = ()
             self._keep(each)
 
     def _texts_before(self, each: _Pass) -> dict[str, str]:
-        names = [f"{each.target} {name}" for name in (RESULTS, _MESSAGES, _STDOUT, _DEPFILE)]
+        names = [f"{each.target} {name}" for name in (RESULTS, MESSAGES, STDOUT, DEPFILE)]
         return {name: self._old_texts.get(name, "") for name in names}
 
     def _keep(self, each: _Pass) -> None:
@@ -324,9 +324,9 @@ class Memory:
         jobs = self._plan.jobs
         texts = {
             RESULTS: " ".join(self._digests.digest(jobs[n].output) for n in each.results),
-            _MESSAGES: _text_of(steps[n].messages_file for n in each.numbers),
-            _STDOUT: _text_of(steps[n].stdout_file for n in each.numbers),
-            _DEPFILE: _text_of([self._depfiles[each.numbers[0]]]),
+            MESSAGES: _text_of(steps[n].messages_file for n in each.numbers),
+            STDOUT: _text_of(steps[n].stdout_file for n in each.numbers),
+            DEPFILE: _text_of([self._depfiles[each.numbers[0]]]),
         }
         self._texts |= {f"{each.target} {name}": text for name, text in texts.items()}
 
@@ -380,22 +380,10 @@ class Memory:
             return [content_of(self._plan.jobs[-1].output)]
         return [content_of(self._plan.jobs[number].output) for number in each.results]
 
-    def messages(self) -> dict[int, bytes]:
-        """Return what each pass has printed, by the number of its first job."""
-        return self._texts_of(_MESSAGES)
-
-    def stdout(self) -> dict[int, bytes]:
-        """Return the standard output of each pass."""
-        return self._texts_of(_STDOUT)
-
-    def depfiles(self) -> dict[int, bytes]:
-        """Return the depfile of each pass."""
-        return self._texts_of(_DEPFILE)
-
-    def _texts_of(self, name: str) -> dict[int, bytes]:
-        texts = self._texts
+    def texts(self, name: str) -> dict[int, bytes]:
+        """Return a text of each pass (`MESSAGES`, `STDOUT`, `DEPFILE`), by its first job."""
         return {
-            each.numbers[0]: os.fsencode(texts.get(f"{each.target} {name}", ""))
+            each.numbers[0]: os.fsencode(self._texts.get(f"{each.target} {name}", ""))
             for each in self._passes
         }
 
@@ -436,10 +424,6 @@ class Memory:
             write_output_record(path, record, self._digests, self._output)
         except OffloadError:  # such as a full disk: the object is still right
             _remove(path)
-
-
-def _is_current(each: _Pass) -> bool:
-    return each.is_current
 
 
 def _if_sure(record: PassRecord) -> PassRecord | None:

@@ -16,7 +16,7 @@ from offload_tool.manifest.key import Key, key_of_command
 from offload_tool.manifest.manifest import PassRecord
 from offload_tool.manifest.pass_run import Resolver
 
-DEPFILE = "-dependency-file"
+DEPFILE_OPTION = "-dependency-file"
 _RULE = "-MT"
 _ALL_HEADERS = "-sys-header-deps"
 _NO_EFFECT = frozenset({"-fcolor-diagnostics"})
@@ -87,7 +87,7 @@ class PlannedPass(Resolver):
         """Return the files that the pass has read: its depfile lists them, or the preprocessor."""
         job = self._jobs[0]
         read = None
-        if DEPFILE in job.args and _ALL_HEADERS in job.args:
+        if DEPFILE_OPTION in job.args and _ALL_HEADERS in job.args:
             read = self._listed(self._depfile)
         read = read or self.preprocess()
         if read is None:
@@ -121,7 +121,7 @@ class PlannedPass(Resolver):
 def add_depfile(job: DriverJob, name: str) -> None:
     """Add the options that write a depfile: of all headers unless the command says which."""
     rule = [] if _RULE in job.args else [_RULE, "object", _ALL_HEADERS]
-    job.args[2:2] = [DEPFILE, name, *rule]
+    job.args[2:2] = [DEPFILE_OPTION, name, *rule]
 
 
 def _normalised(jobs: Sequence[DriverJob]) -> list[str]:
@@ -138,6 +138,6 @@ def _named_files(jobs: Sequence[DriverJob]) -> list[str]:
     found = (
         name
         for job in jobs
-        for name in possible_files([*without_values(job.args[1:], JOB_DEPFILE | EMBEDS)])
+        for name in possible_files(without_values(job.args[1:], JOB_DEPFILE | EMBEDS))
     )
     return [name for name in dict.fromkeys(found) if name not in own and os.path.isfile(name)]

@@ -30,8 +30,8 @@ from offload_tool.io.file_digests import content_of
 from offload_tool.io.paths import closing
 from offload_tool.io.temporary_directory import FolderOnDemand
 from offload_tool.launch.jobserver import slots_of
-from offload_tool.launch.memory import Memory, why_not_remembered
-from offload_tool.launch.planned_pass import DEPFILE, add_depfile
+from offload_tool.launch.memory import DEPFILE, MESSAGES, STDOUT, Memory, why_not_remembered
+from offload_tool.launch.planned_pass import DEPFILE_OPTION, add_depfile
 from offload_tool.launch.query_plan import PassedThroughError, find_plan
 from offload_tool.launch.scheduler import Queries, Scheduler, Step, merge_steps
 from offload_tool.launch.write_result import (
@@ -141,9 +141,9 @@ class _Split:
         """Return what a compile prints of which nothing has to run; write the depfile."""
         self._report_outcomes(memory)
         if depfile:
-            self._join_depfiles(depfile, memory.depfiles())
-        stdout = b"".join(memory.stdout().values())
-        return 0, stdout, self._merged(self._plan.messages, memory.messages())
+            self._join_depfiles(depfile, memory.texts(DEPFILE))
+        stdout = b"".join(memory.texts(STDOUT).values())
+        return 0, stdout, self._merged(self._plan.messages, memory.texts(MESSAGES))
 
     def _report_outcomes(self, memory: Memory) -> None:
         for line in memory.outcomes():
@@ -308,7 +308,7 @@ class _Split:
             is_own = self._memory is not None and not any(commands_in_output(job.args))
             if self._is_skipped([number]) or not (is_wanted or is_own):
                 continue
-            if DEPFILE not in job.args:
+            if DEPFILE_OPTION not in job.args:
                 add_depfile(job, name)
             if number in launched and number not in self._listed:
                 from offload_tool.launch.launcher_commands import dependency_command
@@ -414,8 +414,8 @@ def _or_pass_through(write: Callable[[], None], error_type: type[OffloadError]) 
 def _remove_depfile_args(args: list[str]) -> str:
     """Remove the depfile from a command; return the last one's name, or ""."""
     name = ""
-    while DEPFILE in args:
-        at = args.index(DEPFILE)
+    while DEPFILE_OPTION in args:
+        at = args.index(DEPFILE_OPTION)
         name = args[at + 1]
         del args[at : at + 2]
     return name
