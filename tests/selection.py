@@ -177,7 +177,6 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/test_apart.py": ("test_two_checkouts",),
     "tests/pch_constructs/test_pch_constructs.py": ("test_project", "test_compositions*"),
     "tests/io/test_files.py": ("test_comparing_takes_no_memory_for_the_content",),
-    "tests/test_openmp_example.py": ("test_openmp_dot_runs_on_a_device",),
 }
 """Of these files, tests that are not in the default set though a rule above names them."""
 

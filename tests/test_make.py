@@ -107,15 +107,6 @@ def test_deleted_files(built: Project) -> None:
     built.build()
 
 
-def test_touched_source(built: Project) -> None:
-    """A source that is newer and holds what it held compiles nothing, and nothing follows."""
-    os.utime(built.source)
-    compiles, output = built.build()
-    assert compiles == []
-    assert "bundler" not in output
-    built.assert_up_to_date()
-
-
 def test_error_in_the_source(built: Project) -> None:
     """The compiler's message stops the build; no output, depfile or stamp is left."""
     text = built.source.read_text()

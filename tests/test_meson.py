@@ -367,16 +367,6 @@ def test_configured_anew(built: Project) -> None:
     built.assert_up_to_date()
 
 
-def test_touched_files(built: Project) -> None:
-    """Files that are newer, and hold what they held, compile nothing."""
-    for name in ("saxpy.hip", "scale.hip", "special.h"):
-        os.utime(built.source / name)
-    compiles, output = built.build()
-    assert compiles == []
-    assert "Linking" not in output, output
-    built.assert_up_to_date()
-
-
 class OneCommand(Project):
     """The form with one command for each source, by ``offload-tool launch``."""
 

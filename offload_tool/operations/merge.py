@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from functools import partial
 
 from offload_tool.containers.file_format import FileFormat, recognise, text_comment
 from offload_tool.containers.find import FoundContainer, FoundImage, containers_in
@@ -29,7 +28,7 @@ from offload_tool.formats.bundle.compressed import read_compressed_header
 from offload_tool.formats.bundle.object_file import HOST_MARKER, plan_host, plan_object_bundle
 from offload_tool.formats.bundle.text import plan_text_bundle
 from offload_tool.formats.cuda.fatbin import CudaEntry, CudaImage, cuda_header, read_cuda_fatbin
-from offload_tool.formats.kpack.archive import copied_image, read_kpack, write_kpack
+from offload_tool.formats.kpack.archive import copied_image, read_kpack
 from offload_tool.formats.objects.ar import NewMember, member_symbols, plan_archive
 from offload_tool.formats.offload_binary import read_offload_binary
 from offload_tool.formats.targets.bundle_entry_id import OffloadKind, find_conflicts
@@ -37,6 +36,7 @@ from offload_tool.io import FileRange, InputFile, StrPath, replace_file
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.bundle import Compression, compress_plan
+from offload_tool.operations.embed import spooled_kpack
 from offload_tool.operations.package import plan_images
 from offload_tool.util.frozen import frozen
 
@@ -144,14 +144,8 @@ class _Merger:
             for image in archive.images
         )
         listed = dict.fromkeys(target for archive in archives for target in archive.target_ids)
-        write = partial(
-            write_kpack,
-            images=images,
-            group=archives[0].group,
-            target_ids=list(listed),
-            scheme=archives[0].scheme,
-        )
-        return FilePlan.of([self.spool.append(write)])
+        first = archives[0]
+        return spooled_kpack(self.spool, images, first.group, list(listed), first.scheme)
 
     # -- bundles ---------------------------------------------------------------------
 

@@ -26,7 +26,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,7 +47,6 @@ from offload_tool.formats.kpack.archive import (
     NewKpackImage,
     archive_name,
     kernel_key,
-    write_kpack,
 )
 from offload_tool.formats.kpack.marker import (
     PLACEHOLDER,
@@ -67,6 +65,7 @@ from offload_tool.io import StrPath
 from offload_tool.io.output_folder import OutputFolder, new_folder
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
+from offload_tool.operations.embed import spooled_kpack
 from offload_tool.operations.match import Device
 from offload_tool.operations.thin import COMPILED_LATER, check_only_bundles, section_of
 from offload_tool.operations.tree import (
@@ -292,15 +291,10 @@ class _Splitting:
     def archives(self, group: str) -> Iterator[tuple[str, str, FilePlan]]:
         """Yield each target ID with the name and plan of its archive."""
         for target_id in sorted(self.images):
-            write = partial(
-                write_kpack,
-                images=self._forgetting(self.images[target_id]),
-                group=group,
-                target_ids=[target_id],
-                scheme=self.scheme,
-            )
+            images = self._forgetting(self.images[target_id])
             name = f"{FOLDER}/{archive_name(group, target_id)}"
-            yield target_id, name, FilePlan.of([self.spool.append(write)])
+            plan = spooled_kpack(self.spool, images, group, [target_id], self.scheme)
+            yield target_id, name, plan
 
     def _forgetting(self, images: Sequence[NewKpackImage]) -> Iterator[NewKpackImage]:
         for image in images:

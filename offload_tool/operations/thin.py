@@ -30,7 +30,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 
 from offload_tool.containers.file_format import FileFormat, recognise, text_comment
@@ -51,7 +50,7 @@ from offload_tool.formats.bundle.binary import find_alignment, plan_bundle, read
 from offload_tool.formats.bundle.compressed import read_compressed_header
 from offload_tool.formats.bundle.text import START, marker
 from offload_tool.formats.cuda.fatbin import cuda_header, read_cuda_fatbin
-from offload_tool.formats.kpack.archive import copied_image, read_kpack, write_kpack
+from offload_tool.formats.kpack.archive import copied_image, read_kpack
 from offload_tool.formats.magic import BUNDLE as MAGIC
 from offload_tool.formats.objects.ar import NewMember, member_symbols, plan_archive
 from offload_tool.formats.objects.device_elf import is_code_object
@@ -65,6 +64,7 @@ from offload_tool.io import FileRange, InputFile, StrPath
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.bundle import Compression, compress_plan
+from offload_tool.operations.embed import spooled_kpack
 from offload_tool.operations.match import (
     Device,
     Load,
@@ -184,7 +184,7 @@ class _Thinner:
             FileFormat.KPACK: self._plan_kpack,
             FileFormat.TEXT_BUNDLE: self._plan_text,
             FileFormat.ELF: self._plan_elf,
-            FileFormat.COFF: self._plan_coff,
+            FileFormat.COFF: self._keep_coff,
             FileFormat.ZIP: self._plan_zip,
             FileFormat.BITCODE: self._keep_bitcode,
         }
@@ -206,18 +206,15 @@ class _Thinner:
         for device in self.requested.devices:
             if not is_linked_for(candidates_of(found.linked), device):
                 kept |= may_load(candidates_of(found.images), device)
-        is_cuda = found.container is FileFormat.CUDA_FATBIN
-        if whole or (is_cuda and found.section not in (None, *CUDA_SECTION_NAMES)):
+        if whole or _stays_in_its_section(found):
             where = f"{found.label}, {found.section}" if self.in_tree else str(found.section)
             self.untouched[where] += len(found.images)
             kept = set(range(len(found.images)))
-        elif is_cuda:
+        elif found.container is FileFormat.CUDA_FATBIN:
             kept = self._select_cuda(found, kept)
         self.kept += len(kept) - hosts
         self.removed += len(found.images) - len(kept)
-        if len(kept) == len(found.images):
-            return None
-        return sorted(kept)
+        return sorted(kept) if len(kept) < len(found.images) else None
 
     def _select_cuda(self, found: FoundContainer, kept: set[int]) -> set[int]:
         """Add images for no specific device, and those that share an entry with a kept one."""
@@ -258,11 +255,13 @@ class _Thinner:
     ) -> FilePlan:
         header = read_compressed_header(source.data, found.offset, path=found.label)
         if header.version == 1:
-            message = "compressed bundles of version 1 can be read, but not written; unbundle it, "
-            message += "and bundle its files again"
-            raise UnsupportedError(message, path=found.label, offset=found.offset)
-        content = found.images[0].content.source
-        plan = _thin_content(content, {found.images[at].id for at in kept}, found.label)
+            raise UnsupportedError(
+                "compressed bundles of version 1 can be read, but not written; unbundle it, and "
+                "bundle its files again",
+                path=found.label,
+                offset=found.offset,
+            )
+        plan = _thin_content(found.images[0].content.source, found, kept)
         form = Compression(header.method, version=header.version)
         packed = self.spool.append(lambda out: compress_plan(out, plan, form))
         if limit is not None and packed.size > limit:
@@ -320,28 +319,19 @@ class _Thinner:
         stays: set[tuple[str, str]] = set()
         changed = False
         for found in containers_in(source, label):
-            kept = self._select(found)
-            changed |= kept is not None
-            rows = range(len(found.images)) if kept is None else kept
+            selected = self._select(found)
+            changed |= selected is not None
+            rows = range(len(found.images)) if selected is None else selected
             key = found.location.names[-1]
             stays.update((key, found.images[at].target_id) for at in rows)
         if not changed:
             return None
         archive.check_known(label)
-        images = [
-            copied_image(image, source)
-            for image in archive.images
-            if (image.key, image.target_id) in stays
-        ]
+        kept = (row for row in archive.images if (row.key, row.target_id) in stays)
+        images = [copied_image(row, source) for row in kept]
         targets = {target for _, target in stays}
-        write = partial(
-            write_kpack,
-            images=images,
-            group=archive.group,
-            target_ids=[target for target in archive.target_ids if target in targets],
-            scheme=archive.scheme,
-        )
-        return FilePlan.of([self.spool.append(write)])
+        target_ids = [target for target in archive.target_ids if target in targets]
+        return spooled_kpack(self.spool, images, archive.group, target_ids, archive.scheme)
 
     def _plan_sequence(self, location: Location) -> FilePlan | None:
         """Plan a file of consecutive bundles or offload binaries."""
@@ -370,11 +360,9 @@ class _Thinner:
 
     def _thin_whole(self, source: InputFile, found: FoundContainer) -> FilePlan | None:
         kept = self._select(found)
-        if kept is None:
-            return None
-        return _thin_content(source, {found.images[at].id for at in kept}, found.label)
+        return None if kept is None else _thin_content(source, found, kept)
 
-    def _plan_coff(self, location: Location) -> None:
+    def _keep_coff(self, location: Location) -> None:
         for found in containers_in(location.source, location.label):
             self._keep_all(found, "only ELF files are changed; thin its bundles before the link")
 
@@ -394,10 +382,7 @@ class _Thinner:
                 self._keep_all(found, f"{why}link it again for fewer targets")
                 continue
             new = self._thin(source, found, limit=found.size)
-            if (
-                found.container is FileFormat.CUDA_FATBIN
-                and found.section not in CUDA_SECTION_NAMES
-            ):
+            if _stays_in_its_section(found):
                 continue
             changed = changed or new is not None
             number = section_of(tables, found)
@@ -461,6 +446,12 @@ def _check_zeros(tables: ElfTables, number: int, start: int, end: int) -> None:
         raise UnsupportedError(message, path=tables.path, offset=found.start())
 
 
+def _stays_in_its_section(found: FoundContainer) -> bool:
+    """Return whether the data around a CUDA fat binary may depend on its size."""
+    is_cuda = found.container is FileFormat.CUDA_FATBIN
+    return is_cuda and found.section not in (None, *CUDA_SECTION_NAMES)
+
+
 def _cuda_entry(image: FoundImage) -> int | None:
     """Return the index of an image's fat binary entry, if the entry can be removed."""
     return None if image.content.cuda is None else image.content.cuda.image.entry
@@ -484,20 +475,20 @@ def _thin_bundle(source: InputFile, found: FoundContainer, kept: Sequence[int]) 
     return layout.plan(image.content.range for image in images)
 
 
-def _thin_content(source: InputFile, kept: set[str], label: str) -> FilePlan:
+def _thin_content(source: InputFile, found: FoundContainer, kept: Sequence[int]) -> FilePlan:
+    """Plan the content of a bundle, of any layout, which may be compressed in its file."""
     file_format = recognise(source.data, anywhere=True)
-    found = next(containers_in(source, label))
     if file_format is FileFormat.BUNDLE:
-        stays = [at for at, image in enumerate(found.images) if image.id in kept]
-        return _thin_bundle(source, found, stays)
+        return _thin_bundle(source, replaced(found, offset=0), kept)
+    ids = {found.images[at].id for at in kept}
     if file_format is FileFormat.TEXT_BUNDLE:
-        return _thin_text(source, found, kept)
-    names = {MAGIC + entry_id.encode("utf-8", "surrogateescape") for entry_id in kept}
+        return _thin_text(source, found, ids)
+    names = {MAGIC + entry_id.encode("utf-8", "surrogateescape") for entry_id in ids}
 
     def removed(name: bytes) -> bool:
         return name.startswith(MAGIC) and name not in names
 
-    return plan_elf(source.data, removed=removed, path=label).bound(source)
+    return plan_elf(source.data, removed=removed, path=found.label).bound(source)
 
 
 def _thin_text(source: InputFile, found: FoundContainer, kept: set[str]) -> FilePlan:

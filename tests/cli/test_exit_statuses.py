@@ -27,27 +27,21 @@ DROP_INS = ["bundler", "packager", "wrapper"]
 FLAGS = ("--", "-nogpuinc", "-nogpulib")
 GFX906 = ("compile", "k.hip", "-o", "k.co", "--target-id", "gfx906")
 ERRORS = {
-    "list": ["none"],
-    "extract": ["none", "-o", "out"],
-    "match": ["none", "gfx906"],
-    "repack": ["none", "-o", "out"],
-    "target": ["none"],
-    "why": ["none"],
-    "thin": ["none", "--keep", "gfx906", "-o", "out"],
-    "split": ["none", "-o", "out"],
-    "join": ["none", "-o", "out"],
-    "merge": ["none", "none", "-o", "out"],
-    "check": ["none", "--targets", "gfx906"],
-    "diff": ["none", "none"],
-    "report": ["none", "-o", "out"],
-    "embed": ["none", "--cuid", "x", "-o", "out"],
-    "archive": ["none", "-o", "out"],
-    "dist init": ["--scheduler", "http://127.0.0.1:1", "--token-file", "none", "-o", "out"],
-    "compile": ["none.hip", "-o", "out", "--host"],
-    "launch": ["no-such-compiler"],
-    "bundler": ["-type=bc", "-list", "-input=none"],
-    "packager": ["none"],
-    "wrapper": ["--kind=hip", "-o", "out", "none"],
+    **dict.fromkeys(("list", "target", "why", "packager"), ("none",)),
+    **dict.fromkeys(
+        ("extract", "repack", "split", "join", "report", "archive"), ("none", "-o", "out")
+    ),
+    "match": ("none", "gfx906"),
+    "thin": ("none", "--keep", "gfx906", "-o", "out"),
+    "merge": ("none", "none", "-o", "out"),
+    "check": ("none", "--targets", "gfx906"),
+    "diff": ("none", "none"),
+    "embed": ("none", "--cuid", "x", "-o", "out"),
+    "dist init": ("--scheduler", "http://127.0.0.1:1", "--token-file", "none", "-o", "out"),
+    "compile": ("none.hip", "-o", "out", "--host"),
+    "launch": ("no-such-compiler",),
+    "bundler": ("-type=bc", "-list", "-input=none"),
+    "wrapper": ("--kind=hip", "-o", "out", "none"),
 }
 """Errors in well-formed command lines."""
 
@@ -76,9 +70,7 @@ COMPILES = [
     ("`compile`", "1", "exit 0", "gfx906", 1, ""),
     ("`compile`", "2", 'exec "$real" "$@"', "gfx906,gfx908", 2, ""),
 ]
-CASES = [
-    *(row[:2] for row in (*ROWS, *COMPILES) if row[:2] != ("`target` with a device", "0")),
-]
+CASES = [row[:2] for row in (*ROWS, *COMPILES) if row[:2] != ("`target` with a device", "0")]
 
 
 def case(command: str, status: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

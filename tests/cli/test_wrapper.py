@@ -24,28 +24,13 @@ from tests.conftest import Capture, Tool, missing, run_tool
 from tests.formats.registration_modules import disassembled
 
 TRIPLES = [
-    "x86_64-pc-linux-gnu",
-    "x86_64-unknown-linux-gnu",
-    "aarch64-unknown-linux-gnu",
-    "i386-pc-linux-gnu",
-    "s390x-ibm-linux-gnu",
-    "x86_64-pc-windows-msvc",
-    "i686-w64-windows-gnu",
-    "x86_64-pc-windows-elf",
-    "arm64-apple-macosx14.0",
-    "x86_64-apple-darwin",
-    "nvptx64-nvidia-cuda",
-    "wasm32-unknown-unknown",
-    "powerpc64-ibm-aix",
-    "s390x-ibm-zos",
-    "spirv64-unknown-unknown",
-    "x86_64-unknown-uefi",
-    "thumbv7em-none-eabihf",
-    "amdgcn-amd-amdhsa",
-    'we"ird\\triple',
-    "garbage",
-    "m\N{LATIN SMALL LETTER U WITH DIAERESIS}ll",
-    "",
+    *("x86_64-pc-linux-gnu", "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"),
+    *("i386-pc-linux-gnu", "s390x-ibm-linux-gnu", "x86_64-pc-windows-msvc"),
+    *("i686-w64-windows-gnu", "x86_64-pc-windows-elf", "arm64-apple-macosx14.0"),
+    *("x86_64-apple-darwin", "nvptx64-nvidia-cuda", "wasm32-unknown-unknown"),
+    *("powerpc64-ibm-aix", "s390x-ibm-zos", "spirv64-unknown-unknown", "x86_64-unknown-uefi"),
+    *("thumbv7em-none-eabihf", "amdgcn-amd-amdhsa", 'we"ird\\triple', "garbage"),
+    *("m\N{LATIN SMALL LETTER U WITH DIAERESIS}ll", ""),
 ]
 OLDER = "/usr/lib/llvm-15/bin/clang-offload-wrapper"
 

@@ -29,7 +29,7 @@ TOOL = (sys.executable, "-m", "offload_tool")
 DIST = """
 import sys
 from offload_tool.cli import main
-from offload_tool.sccache_dist import pack_toolchain as pack
+from offload_tool.sccache_dist import config as pack
 pack.compiler_programs = lambda _: ["/bin/true"]
 sys.exit(main(sys.argv[1:]))
 """
