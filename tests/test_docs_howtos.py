@@ -81,10 +81,7 @@ def needed_by_a_page(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_page(
-    page: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    nvidia: Callable[[str], Path],
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nvidia: Callable[[str], Path]
 ) -> None:
     needed_by_a_page(page.stem)
     if page.stem == "cuda":

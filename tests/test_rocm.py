@@ -26,11 +26,7 @@ FATBIN = 0x10  # AMD_COMGR_DATA_KIND_FATBIN
 class Found(ctypes.Structure):
     """amd_comgr_code_object_info_t."""
 
-    _fields_ = (
-        ("isa", ctypes.c_char_p),
-        ("size", ctypes.c_size_t),
-        ("offset", ctypes.c_uint64),
-    )
+    _fields_ = (("isa", ctypes.c_char_p), ("size", ctypes.c_size_t), ("offset", ctypes.c_uint64))
 
 
 def library(name: str) -> str:

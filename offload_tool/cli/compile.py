@@ -117,9 +117,7 @@ def compile_parser(tool: str) -> argparse.ArgumentParser:
         help="make relocatable device code for a device link: bitcode, or PTX for CUDA",
     )
     parser.add_argument(
-        "--pch",
-        metavar="F",
-        help="use the precompiled header F if it does not change the output",
+        "--pch", metavar="F", help="use the precompiled header F if it does not change the output"
     )
     parser.add_argument(
         "--emit-pch",
@@ -184,7 +182,6 @@ def _print_message(text: str) -> None:
 
 
 def _refuse(options: argparse.Namespace, names: Sequence[str], mode: str) -> None:
-    """Reject options that have no meaning in a mode."""
     for name in names:
         if getattr(options, name) not in (None, False):
             raise UsageError(f"--{name.replace('_', '-')} is of no use with {mode}; leave it out")

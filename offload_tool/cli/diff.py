@@ -126,7 +126,6 @@ def _sheet(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]
 
 
 def _needs(row: KernelChange) -> str:
-    """Return the changed resource needs of a kernel."""
     fields = [name for name in row.fields if name != "code_size"]
     if row.change == "changed" and not row.fields:
         return "other instructions"

@@ -45,11 +45,7 @@ def _lines(usable: list[str]) -> Iterator[str]:
     import importlib.metadata
     import platform
 
-    from offload_tool.clang.environment import (
-        INSTALLATIONS,
-        MACHINE_VARIABLES,
-        unread_variables,
-    )
+    from offload_tool.clang.environment import INSTALLATIONS, MACHINE_VARIABLES, unread_variables
     from offload_tool.passes.capability_check import Job
     from offload_tool.passes.cuda import find_ptxas
     from offload_tool.toolchain.disk_cache import cache_folder

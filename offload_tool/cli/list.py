@@ -13,12 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from offload_tool.cli.arguments import Commands, SchemaAction
-from offload_tool.cli.printing import (
-    print_json_list,
-    print_lines,
-    print_notes,
-    print_problems,
-)
+from offload_tool.cli.printing import print_json_list, print_lines, print_notes, print_problems
 from offload_tool.cli.tables import Sheet, print_sheet
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.kernel import waves_per_simd
@@ -122,11 +117,7 @@ def _read_all(
     listed = []
     for file in options.files:
         found = read(
-            file,
-            devices=devices,
-            skipped=problems.append,
-            strays=notes.append,
-            scan=options.scan,
+            file, devices=devices, skipped=problems.append, strays=notes.append, scan=options.scan
         )
         try:
             listed.append((file, list(found)))

@@ -124,7 +124,6 @@ def _add_self_reading(commands: Commands) -> None:
 
 
 def _add_drop_in(commands: Commands, name: str, command_lines: tuple[CommandLine, ...]) -> None:
-    """Add a drop-in with the options of all its command lines."""
     parser = commands.add_parser(
         name,
         help=_SELF_READING[name],

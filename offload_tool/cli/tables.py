@@ -135,7 +135,6 @@ def _ruled(table: Sheet, widths: dict[str, int]) -> Table:
 
 
 def _print_plain(table: Sheet) -> None:
-    """Print unruled columns, each as wide as its widest cell."""
     rows = [table.columns, *table.rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = [">" if name in table.numbers else "<" for name in rows[0]]

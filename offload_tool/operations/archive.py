@@ -24,10 +24,9 @@ def create_archive(
 ) -> None:
     """Write the archive `output` of `members`, (member name, file) in their order.
 
-    The bytes depend on names and contents only. With `keep_equal`, a file that already has
-    the same bytes is left untouched. Files are opened one at a time; memory use does not depend
-    on their sizes. `warn` is called if the symbols of bitcode or COFF cannot be read: the
-    member is then written without symbols.
+    The bytes depend on names and contents only. `keep_equal` leaves an equal file untouched. Files
+    are opened one at a time; memory use does not depend on their sizes. `warn` is called if the
+    symbols of bitcode or COFF cannot be read: the member is then written without symbols.
 
     :raises UsageError: a name is not a plain file name or occurs twice, or a file is not a
         regular file.

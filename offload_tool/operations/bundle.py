@@ -52,13 +52,12 @@ def bundle_files(
 ) -> CompressionReport | None:
     """Write the bundle of `items`, (bundle entry ID, file) in their order, to `output`.
 
-    A file of None is an empty code object, as in a fat binary's host entry. `file_type` is one
-    of clang-offload-bundler's: text (``ii``, ``s``, ...), ``bc`` for the binary layout, or
-    ``o`` for sections in the host's object file, with the binary layout if there is none.
-    Sections ignore `alignment` (bytes) and `compression`; `warn` is called if a compression is
-    given for them. With `keep_equal`, a file that already has the same bytes is left untouched.
-    Memory use does not depend on the files' sizes: the kernel copies their bytes, or the
-    compressor streams them.
+    A file of None is an empty code object, as in a fat binary's host entry. `file_type` is one of
+    clang-offload-bundler's: text (``ii``, ``s``, ...), ``bc`` for the binary layout, or ``o`` for
+    sections in the host's object file, with the binary layout if there is none. Sections ignore
+    `alignment` (bytes) and `compression`; `warn` is called if a compression is given for them.
+    `keep_equal` leaves an equal file untouched. Memory use does not depend on the files' sizes: the
+    kernel copies their bytes, or the compressor streams them.
 
     :raises EntryIDError: equal IDs, or a feature set in one entry and Any in another.
     :raises UsageError: no items, an unknown file type, an alignment below 1, or a host of
@@ -176,9 +175,8 @@ def repack_bundle(
 ) -> None:
     """Write the single bundle in `path`, plain or compressed, to `output`.
 
-    The entries keep their IDs, order and bytes. `alignment` (bytes) applies to each entry;
-    without `compression`, the result is plain. With `keep_equal`, a file that already has the
-    same bytes is left untouched.
+    The entries keep their IDs, order and bytes. `alignment` (bytes) applies to each entry; without
+    `compression`, the result is plain. `keep_equal` leaves an equal file untouched.
 
     :raises NoContainerError: the file is not a bundle of the binary layout.
     :raises UsageError: the file holds several bundles, or an alignment is below 1.

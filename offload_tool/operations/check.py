@@ -42,13 +42,7 @@ from offload_tool.formats.targets.compatibility import GENERIC_OF, SPIRV_PROCESS
 from offload_tool.formats.targets.processors import find_processor
 from offload_tool.io import StrPath
 from offload_tool.operations.list_images import kernels_of
-from offload_tool.operations.match import (
-    Candidates,
-    Device,
-    candidates_of,
-    is_linked_for,
-    loaded,
-)
+from offload_tool.operations.match import Candidates, Device, candidates_of, is_linked_for, loaded
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
@@ -349,7 +343,6 @@ def _spilling_kernels(container: _Container, rule: Rule) -> Iterator[str]:
 
 
 def _ruled_images(container: _Container, rule: Rule) -> Iterator[tuple[str, tuple[Kernel, ...]]]:
-    """Yield the target and the kernels of each image that a rule applies to."""
     served = {at for device in rule.targets for at in loaded(tuple(container.entries), device)}
     for at, kernels in container.kernels.items():
         if at in served or not rule.targets:

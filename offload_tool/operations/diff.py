@@ -1,10 +1,9 @@
 """Compare two builds: targets and kernels that were added, removed or changed.
 
-Libraries are matched by their names relative to the given path (two files are always matched),
-and images by their targets. Kernels are matched by name, without the parts that compilers derive
-from the build folder. Images are compared by the code and data that a device loads, so symbols,
-paths and debug information do not count. Kernels are compared by their instructions too, byte by
-byte.
+Libraries are matched by their names relative to the given path (two files are always matched), and
+images by their targets. Kernels are matched by name, without the parts that compilers derive from
+the build folder. Images are compared by the code and data that a device loads, so symbols, paths
+and debug information do not count. Kernels are compared by their instructions too, byte by byte.
 """
 
 from __future__ import annotations

@@ -96,11 +96,11 @@ def embed_bundle(
     """Write the object `output` whose section ``.hip_fatbin`` holds the file `bundle`.
 
     The object completes the host object for `host_triple` that was compiled with ``-cuid=`` and
-    `cuid`, and depends on nothing else in it. Alternatively it completes all `host_files`
-    (objects and archives of them); their symbols determine what it defines. Host code of the new
-    offload driver has entries instead of such symbols. If no host file needs a bundle, the object
-    contains none. `options` are described at `EmbedOptions`. The kernel copies the bundle's bytes.
-    With `keep_equal`, a file that already has the same bytes is left untouched.
+    `cuid`, and depends on nothing else in it. Alternatively it completes all `host_files` (objects
+    and archives of them); their symbols determine what it defines. Host code of the new offload
+    driver has entries instead of such symbols. If no host file needs a bundle, the object contains
+    none. `options` are described at `EmbedOptions`. The kernel copies the bundle's bytes.
+    `keep_equal` leaves an equal file untouched.
 
     :raises UsageError: this package cannot write objects for the host architecture, no host
         file is an object, or one has entries without `registers_entries`.
@@ -212,16 +212,12 @@ def write_cuda_fatbin(
 
 
 def embed_cuda_fatbin(
-    host_object: StrPath,
-    fatbin: StrPath,
-    output: StrPath,
-    *,
-    keep_equal: bool = False,
+    host_object: StrPath, fatbin: StrPath, output: StrPath, *, keep_equal: bool = False
 ) -> None:
     """Write a copy of a CUDA host object that holds `fatbin` instead of the placeholder.
 
     A host object without kernels and device variables has no placeholder and is copied unchanged.
-    With `keep_equal`, a file that already has the same bytes is left untouched.
+    `keep_equal` leaves an equal file untouched.
 
     :raises CodeObjectError: the object has kernels, but was compiled without the placeholder.
     :raises FormatError: the file is not an ELF object, or is broken.

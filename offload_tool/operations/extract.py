@@ -21,12 +21,7 @@ from pathlib import Path
 from offload_tool.containers.find import FoundContainer, FoundImage, find_containers
 from offload_tool.errors import OffloadError, UnsupportedError
 from offload_tool.formats.magic import BITCODES, SPIRVS, begins
-from offload_tool.formats.objects.elf.reader import (
-    EM_AMDGPU,
-    EM_CUDA,
-    ElfTables,
-    is_elf_header,
-)
+from offload_tool.formats.objects.elf.reader import EM_AMDGPU, EM_CUDA, ElfTables, is_elf_header
 from offload_tool.formats.targets.bundle_entry_id import OffloadKind
 from offload_tool.io import StrPath
 from offload_tool.io.output_folder import new_folder
@@ -138,7 +133,6 @@ def _unused_name(path: Path, found: FoundContainer, image: FoundImage, names: se
 
 
 def _extension(image: FoundImage) -> str:
-    """Return the file name extension for an image, from its first bytes."""
     content = image.content
     if content.cuda is not None:
         return _CUDA_EXTENSIONS.get(image.image_kind or "", "")

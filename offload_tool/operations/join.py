@@ -91,8 +91,8 @@ def join_file(
     """Write the program, library, folder or wheel `host` with its device code to `output`.
 
     `parts` are kpack archives; for a folder, folders to be laid over it; for a wheel, the wheels of
-    its device code. Archives at the paths in the markers need not be given. With `keep_equal`,
-    a file that already has the same bytes is left untouched.
+    its device code. Archives at the paths in the markers need not be given. `keep_equal` leaves an
+    equal file untouched.
 
     :raises NoContainerError: the host refers to no device code.
     :raises FormatError: a file is broken, or code that the host refers to is missing.
@@ -126,8 +126,6 @@ def join_file(
 
 
 class _Archive:
-    """An archive that markers may refer to."""
-
     def __init__(self, name: str, location: Location, *, anywhere: bool) -> None:
         self.name = name
         """The name that markers' paths are compared with."""

@@ -75,7 +75,7 @@ def _order(image: FoundImage) -> tuple[bool, str, str, str]:
 def merge_files(paths: Sequence[StrPath], output: StrPath, *, keep_equal: bool = False) -> None:
     """Merge the files at `paths` into `output`, which may be one of them.
 
-    With `keep_equal`, a file that already has the same bytes is left untouched.
+    `keep_equal` leaves an equal file untouched.
 
     :raises MergeError: two files contain the same target, two targets exclude each other, or
         host entries differ; the message names both files.
@@ -93,8 +93,6 @@ def merge_files(paths: Sequence[StrPath], output: StrPath, *, keep_equal: bool =
 
 
 class _Merger:
-    """One run; generated content goes to the spool."""
-
     def __init__(self, spool: Spool) -> None:
         self.spool = spool
 
@@ -186,7 +184,6 @@ class _Merger:
         return plan
 
     def _object_bundle(self, inputs: Sequence[Location], entries: Sequence[_Entry]) -> FilePlan:
-        """Add all code objects to the first file's host object."""
         hosts = []
         for item in inputs:
             plan = plan_host(item.source.data, path=item.label).bound(item.source)
@@ -346,7 +343,6 @@ def _check_once(rows: Iterable[tuple[object, Location, str]]) -> None:
 
 
 def _merge_cuda(inputs: Sequence[Location]) -> FilePlan:
-    """Concatenate the unchanged entries of all files in one fat binary."""
     rows: list[tuple[Location, CudaEntry]] = []
     for item in inputs:
         for found in containers_in(item.source, item.label):

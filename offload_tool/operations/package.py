@@ -67,11 +67,10 @@ def package_images(
     """Write one offload binary for each of `images` to `output`, without gaps.
 
     With `generation` 23, write one binary of all images, which only LLVM 23 and later can read.
-    `dialect` selects the numbering of offload kinds. An unknown kind becomes 0, as in LLVM,
-    after a call of `warn`. The images of a file `base` come first; a given image replaces the one
-    with the same kind, triple and arch there. With `keep_equal`, a file that already has the
-    same bytes is left untouched. Files are opened one at a time and copied by the kernel; equal
-    inputs produce equal bytes.
+    `dialect` selects the numbering of offload kinds. An unknown kind becomes 0, as in LLVM, after a
+    call of `warn`. The images of a file `base` come first; a given image replaces the one with the
+    same kind, triple and arch there. `keep_equal` leaves an equal file untouched. Files are opened
+    one at a time and copied by the kernel; equal inputs produce equal bytes.
 
     :raises UsageError: an offload kind is unknown and there is no `warn`, a string has a NUL, or
         `base` has no images or several to replace by one.
@@ -91,11 +90,7 @@ def package_images(
 
 
 def _amend(
-    base: StrPath,
-    images: Sequence[tuple[PackagedImage, int]],
-    output: StrPath,
-    *,
-    keep_equal: bool,
+    base: StrPath, images: Sequence[tuple[PackagedImage, int]], output: StrPath, *, keep_equal: bool
 ) -> None:
     from offload_tool.containers.offload_binaries import find_offload_binaries
     from offload_tool.io.write_plan import Unopened  # plain packaging does not import these

@@ -240,7 +240,6 @@ class _Splitting:
     def _collect(
         self, location: Location, name: str, wrappers: LinkedWrappers, kernel_name: str
     ) -> None:
-        """Collect the images of a file for the archives."""
         tables, label = wrappers.tables, location.label
         indexes = wrappers.indexes()
         bundles: list[Replacement] = []
@@ -278,7 +277,6 @@ class _Splitting:
             rows.append(NewKpackImage(key, target_id, kept))
 
     def _record_left(self, found: FoundContainer, name: str) -> None:
-        """Record device code that stays with the host."""
         if found.container in (FileFormat.KPACK, FileFormat.KPACK_MARKER):
             return
         for image in found.images:

@@ -39,12 +39,7 @@ from offload_tool.containers.find import (
     FoundImage,
     containers_in,
 )
-from offload_tool.containers.walk import (
-    OBJECT_BUNDLE_SECTIONS,
-    CopyPolicy,
-    Location,
-    open_members,
-)
+from offload_tool.containers.walk import OBJECT_BUNDLE_SECTIONS, CopyPolicy, Location, open_members
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bundle.binary import find_alignment, plan_bundle, read_bundle
 from offload_tool.formats.bundle.compressed import read_compressed_header
@@ -74,13 +69,7 @@ from offload_tool.operations.match import (
     may_load,
 )
 from offload_tool.operations.package import plan_images
-from offload_tool.operations.tree import (
-    FileTree,
-    WheelTree,
-    WheelWriter,
-    check_outside,
-    rewritten,
-)
+from offload_tool.operations.tree import FileTree, WheelTree, WheelWriter, check_outside, rewritten
 from offload_tool.util.frozen import frozen, replaced
 
 _NOT_ZERO = re.compile(rb"[^\0]")
@@ -122,10 +111,10 @@ def thin_file(
 ) -> ThinReport:
     """Write the file at `path` to `output` with only the images that `keep` would load.
 
-    For a folder or wheel, thin every file in it, update RECORD, and copy other files. `output`
-    may be `path`. With `keep_equal`, a file that already has the same bytes is left untouched.
-    Memory use does not depend on the file's size. Without `keep_ptx`, CUDA's PTX and NVVM are
-    removed too, unless a device to keep loads them.
+    For a folder or wheel, thin every file in it, update RECORD, and copy other files. `output` may
+    be `path`. `keep_equal` leaves an equal file untouched. Memory use does not depend on the file's
+    size. Without `keep_ptx`, CUDA's PTX and NVVM are removed too, unless a device to keep loads
+    them.
 
     :raises NoImageError: there is no image for one of `keep`.
     :raises NoContainerError: the file holds no container of device images.
@@ -155,8 +144,6 @@ def thin_file(
 
 
 class _Thinner:
-    """One run; recompressed content goes to the spool."""
-
     def __init__(
         self, keep: Sequence[Device], spool: Spool, stack: ExitStack, *, keep_ptx: bool
     ) -> None:
@@ -306,14 +293,12 @@ class _Thinner:
         return None
 
     def _keep_bitcode(self, location: Location) -> None:
-        """Reject bitcode with images to remove."""
         for found in containers_in(location.source, location.label):
             if self._select(found) is not None:
                 message = "cannot be thinned: images cannot be taken out of bitcode"
                 raise UnsupportedError(message, path=location.label)
 
     def _plan_kpack(self, location: Location) -> FilePlan | None:
-        """Plan an archive with the kept images of each key."""
         source, label = location.source, location.label
         archive = read_kpack(source.data, path=label)
         stays: set[tuple[str, str]] = set()
@@ -334,7 +319,6 @@ class _Thinner:
         return spooled_kpack(self.spool, images, archive.group, target_ids, archive.scheme)
 
     def _plan_sequence(self, location: Location) -> FilePlan | None:
-        """Plan a file of consecutive bundles or offload binaries."""
         source = location.source
         parts: list[FilePlan | FileRange | int] = []
         position = end = 0

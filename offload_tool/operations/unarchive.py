@@ -107,9 +107,8 @@ def unbundle_archive(
     """Write the device-specific archive of each target in `outputs` from the archive at `path`.
 
     The archive is read once; all outputs are written or none. `options` say what is taken; see
-    `ArchiveOptions`. With `keep_equal`, a file that
-    already has the same bytes is left untouched. `opened` is called with each bundle, `warn` if
-    the symbols of a code object cannot be read.
+    `ArchiveOptions`. `keep_equal` leaves an equal file untouched. `opened` is called with each
+    bundle, `warn` if the symbols of a code object cannot be read.
 
     :raises NotAnArchiveError: the file does not have the magic of an archive.
     :raises FormatError: the archive or a member is broken, or a thin archive's member is missing.
@@ -289,7 +288,6 @@ class _Walk:
         return use
 
     def _add(self, member: ArchiveMember, entry: StoredEntry, use: EntryUse) -> None:
-        """Add an entry's code object to the archives of the targets that it serves."""
         content = self._content(member, entry)
         try:
             name = use.name(member.name.encode("utf-8", "surrogateescape"))
@@ -305,7 +303,6 @@ class _Walk:
             self.archives[target].add(name, *content, symbols)
 
     def _warn(self, name: bytes, reason: str) -> None:
-        """Report that the symbols of a new member cannot be read."""
         if self.warn is not None:
             self.warn(f"'{name.decode('utf-8', 'surrogateescape')}': {reason}")
 

@@ -96,11 +96,10 @@ def wrap_images(
 ) -> None:
     """Write the module `output`, which registers `images` of `kind` in programs for `triple`.
 
-    OpenMP takes any number of images; for offload binaries, the images inside are registered.
-    CUDA takes one fat binary, HIP one bundle. Without `triple`, the host is this machine. The
-    `options` are described at `WrapOptions`; `compiler` makes the module. With
-    `keep_equal`, a file that already has the same bytes is left untouched. `warn` is called for
-    images that get no notes, because they are not ELF files.
+    OpenMP takes any number of images; for offload binaries, the images inside are registered. CUDA
+    takes one fat binary, HIP one bundle. Without `triple`, the host is this machine. The `options`
+    are described at `WrapOptions`; `compiler` makes the module. `keep_equal` leaves an equal file
+    untouched. `warn` is called for images that get no notes, because they are not ELF files.
 
     :raises TargetIDError: one of the target IDs is invalid.
     :raises UsageError: there are no images or too many, an argument does not fit the others,

@@ -122,7 +122,6 @@ def _hashes(*sources: str) -> str:
 
 
 def _data(content: Content) -> dict[str, object]:
-    """Return what the scripts draw, as JSON."""
     report, found, tables = content.sizes, content.changes, Tables()
     add_sizes(report, tables)
     add_kernels(content.kernels, tables)

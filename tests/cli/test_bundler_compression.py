@@ -57,11 +57,7 @@ def test_variables_not_set() -> None:
 @pytest.mark.parametrize(("ignore", "version", "level"), [("1", 3, None), ("yes", 2, 9)])
 def test_ignored_variables(ignore: str, version: int, level: int | None) -> None:
     """OFFLOAD_BUNDLER_IGNORE_ENV_VAR disables the others if it is exactly 1."""
-    environ = {
-        "OFFLOAD_BUNDLER_IGNORE_ENV_VAR": ignore,
-        VERSION: "2",
-        LEVEL: "9",
-    }
+    environ = {"OFFLOAD_BUNDLER_IGNORE_ENV_VAR": ignore, VERSION: "2", LEVEL: "9"}
     assert compressed_format_version(environ) == (version, None)
     assert compression_level(environ) == (level, None)
 

@@ -506,11 +506,7 @@ def test_launcher_fails(launcher: Callable[[str], Path], capfd: Capture) -> None
 
 @pytest.fixture
 def cluster(
-    tmp_path: Path,
-    folder: Path,
-    compiler: Toolchain,
-    llvm: Tool,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, folder: Path, compiler: Toolchain, llvm: Tool, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], Path]:
     """Return a function that sets OFFLOAD_DIST, with a script as sccache, and returns its log."""
     clang = llvm("clang")

@@ -226,10 +226,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
     ("number", "launched"), [(signal.SIGTERM, True), (signal.SIGINT, False), (signal.SIGHUP, True)]
 )
 def test_stopped(
-    folder: Path,
-    stand_in: Callable[[str], None],
-    number: signal.Signals,
-    launched: bool,
+    folder: Path, stand_in: Callable[[str], None], number: signal.Signals, launched: bool
 ) -> None:
     """An interrupted call leaves the old output, depfile and stamp, and nothing else."""
     stand_in('exec "$real" "$@"')

@@ -129,11 +129,7 @@ def test_no_assembler(sources: Path, monkeypatch: pytest.MonkeyPatch, capfd: Cap
     ],
 )
 def test_embed_refuses(
-    sources: Path,
-    compiler: Toolchain,
-    args: list[str],
-    message: str,
-    capfd: Capture,
+    sources: Path, compiler: Toolchain, args: list[str], message: str, capfd: Capture
 ) -> None:
     """Objects that cannot be registered, and unlinked cubins, are rejected; nothing is written."""
     compile_one = ["compile", "one.cu", "--rdc", "-o"]

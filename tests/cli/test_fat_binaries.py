@@ -131,9 +131,7 @@ def test_match_json(bundle: Path, capsys: Capture) -> None:
             "index": 0,
             "section": None,
             "ids": [f"{ID}gfx906"],
-            "loads": [
-                {"id": f"{ID}gfx906", "rule": "exact", "reason": "its very target ID"},
-            ],
+            "loads": [{"id": f"{ID}gfx906", "rule": "exact", "reason": "its very target ID"}],
             "reasons": {},
         }
     ]
@@ -183,7 +181,7 @@ def test_merge(bundle: Path, tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "out"
     assert main(["merge", str(other), str(bundle), "-o", str(out)]) == 0
     assert [image.target_id for image in list_images(out)] == [
-        *("", "gfx1030", "gfx906", "gfx90a:xnack+"),
+        *("", "gfx1030", "gfx906", "gfx90a:xnack+")
     ]
     assert main(["merge", str(out), str(bundle), "-o", str(tmp_path / "never")]) == 1
     error = capsys.readouterr().err

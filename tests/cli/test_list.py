@@ -37,7 +37,7 @@ def test_table(bundle: Path, capsys: Capture) -> None:
     printed = capsys.readouterr().out
     row = next(line for line in printed.splitlines() if "gfx90a" in line)
     assert row.split() == [
-        *("gfx90a:xnack+", "hipv4", "amdgcn-amd-amdhsa-", "0x1000", "1,234", "100.0", "%"),
+        *("gfx90a:xnack+", "hipv4", "amdgcn-amd-amdhsa-", "0x1000", "1,234", "100.0", "%")
     ]
     assert str(bundle) in printed
     assert "1 device image, 1,234 bytes" in printed

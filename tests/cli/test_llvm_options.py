@@ -17,12 +17,7 @@ from hypothesis import strategies as st
 
 from offload_tool.clang.response_file import expand_response_files
 from offload_tool.cli.llvm.bundler import BUNDLER_COMMAND_LINE, run_bundler
-from offload_tool.cli.llvm.option_parser import (
-    CommandLine,
-    ParsingEnded,
-    Values,
-    parse,
-)
+from offload_tool.cli.llvm.option_parser import CommandLine, ParsingEnded, Values, parse
 from offload_tool.cli.llvm.packager import PACKAGER_COMMAND_LINE
 from offload_tool.cli.llvm.wrapper import WRAPPER_COMMAND_LINE
 from offload_tool.errors import UsageError
@@ -246,8 +241,7 @@ def test_broken_response_files(line: str, llvm: Tool, response_files: Path) -> N
 
 @pytest.mark.llvm
 @pytest.mark.parametrize(
-    ("name", "line"),
-    [(name, line) for name, table in OTHER_REFUSED.items() for line in table],
+    ("name", "line"), [(name, line) for name, table in OTHER_REFUSED.items() for line in table]
 )
 def test_other_tools_refuse(name: str, line: str, llvm: Tool, tmp_path: Path) -> None:
     """Enums, positional arguments and one-letter options with values are rejected as by LLVM."""
@@ -308,9 +302,7 @@ FRAGMENTS = [
 @settings(max_examples=80)
 @given(arguments=st.lists(st.sampled_from(FRAGMENTS), max_size=6))
 def test_combinations(
-    arguments: list[str],
-    llvm: Tool,
-    tmp_path_factory: pytest.TempPathFactory,
+    arguments: list[str], llvm: Tool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Any combination of arguments is accepted or rejected as by LLVM, with the same message."""
     tool = llvm("clang-offload-bundler")

@@ -356,9 +356,7 @@ def test_no_match_is_warned_of(alone: PackagerBench) -> None:
     assert alone.ours("-o", "../p", "--image=file=../a.o,arch=x").errors == ""
     result = alone.ours("../p", "--image=file=q,arch=y")
     assert result == Result(
-        0,
-        b"",
-        "packager: warning: '../p': none of its 1 images matches 'file=q,arch=y'\n",
+        0, b"", "packager: warning: '../p': none of its 1 images matches 'file=q,arch=y'\n"
     )
     assert alone.files("ours") == {}
 

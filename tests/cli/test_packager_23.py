@@ -11,13 +11,7 @@ import pytest
 
 from offload_tool.cli.llvm.packager import run_packager
 from tests.cli.side_by_side import Result
-from tests.cli.test_packager import (
-    USUAL_KEYS,
-    PackagerBench,
-    contents,
-    random_filter,
-    random_image,
-)
+from tests.cli.test_packager import USUAL_KEYS, PackagerBench, contents, random_filter, random_image
 from tests.conftest import Tool, run_tool
 
 pytestmark = pytest.mark.llvm

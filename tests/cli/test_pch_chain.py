@@ -87,7 +87,7 @@ CASES = {
     ),
     "angled": Case(
         {"maker.hip": f'#include "b.h"{USE}', "a.h": f"{ONCE}#include <b.h>\n"}
-        | {"inc/b.h": '#ifndef B_H\n#define B_H\n#include "../h.h"\n#endif\n'},
+        | {"inc/b.h": '#ifndef B_H\n#define B_H\n#include "../h.h"\n#endif\n'}
     ),
     "dots": Case(
         {"src/k.hip": f'#include "./a.h"{USE}', "src/a.h": f'{ONCE}#include "../h.h"\n'}
@@ -189,11 +189,7 @@ def write(files: dict[str, str]) -> None:
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("name", CASES)
 def test_table(
-    folder: Path,
-    capfd: Capture,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    side: str,
+    folder: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch, name: str, side: str
 ) -> None:
     """With the PCH, a source has the same bytes, depfile and manifest, or a reason for no PCH.
 

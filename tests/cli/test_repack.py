@@ -11,11 +11,7 @@ from offload_tool.cli import main
 from offload_tool.operations.bundle import Compression
 from tests.conftest import Capture, Tool, run_tool
 
-IDS = (
-    "host-x86_64-unknown-linux-gnu-",
-    "hip-amdgcn-amd-amdhsa--gfx906",
-    "hip-amdgcn-amd-amdhsa--",
-)
+IDS = ("host-x86_64-unknown-linux-gnu-", "hip-amdgcn-amd-amdhsa--gfx906", "hip-amdgcn-amd-amdhsa--")
 
 
 @pytest.fixture

@@ -13,11 +13,7 @@ from typing import Any
 
 import pytest
 
-from offload_tool.cli.llvm.wrapper import (
-    OLDER_WRAPPER_COMMAND_LINE,
-    choose_tool,
-    run_wrapper,
-)
+from offload_tool.cli.llvm.wrapper import OLDER_WRAPPER_COMMAND_LINE, choose_tool, run_wrapper
 from offload_tool.formats.bitcode.llvmlite import compile_object
 from tests.cli.side_by_side import Bench, Result
 from tests.conftest import Capture, Tool, missing, run_tool

@@ -108,7 +108,7 @@ LINKS = {
     "library-bfd": ["-shared", "-fuse-ld=bfd"],
     "library-relr": ["-shared", "-fuse-ld=lld", "-Wl,-z,pack-relative-relocs"],
     "library-huge-pages": [
-        *("-shared", "-fuse-ld=bfd", "-Wl,-z,max-page-size=0x200000", "-Wl,-z,noseparate-code"),
+        *("-shared", "-fuse-ld=bfd", "-Wl,-z,max-page-size=0x200000", "-Wl,-z,noseparate-code")
     ],
     "library-stripped": ["-shared", "-fuse-ld=lld", "-s"],
     "library-relro": ["-shared", "-fuse-ld=bfd", "-Wl,-z,now", "-Wl,-z,relro", "-g"],

@@ -56,7 +56,7 @@ def test_bundle(tmp_path: Path) -> None:
     assert [image.size for image in images] == [0, 10, 20, 30]
     assert [image.kind for image in images] == ["host", "hipv4", "openmp", "hip"]
     assert [image.target_id for image in images] == [
-        *("", "gfx90a:sramecc+:xnack-", "sm_80", "amdgcnspirv"),
+        *("", "gfx90a:sramecc+:xnack-", "sm_80", "amdgcnspirv")
     ]
     assert {(i.file, i.member, i.container, i.index) for i in images} == {
         (str(bundle), None, "bundle", 0)
@@ -74,7 +74,7 @@ def test_text(tmp_path: Path, file_type: str) -> None:
     path.write_bytes(b"some text\n" + path.read_bytes())
     images = list_images(path)
     assert [(i.container, i.target_id, i.size) for i in images] == [
-        *(("bundle", "", 2), ("bundle", "gfx906", 2)),
+        *(("bundle", "", 2), ("bundle", "gfx906", 2))
     ]
     data = path.read_bytes()
     assert [data[i.offset or 0 :][: i.size] for i in images] == [b"h\n", b"d\n"]
@@ -194,7 +194,7 @@ def test_folder(tmp_path: Path, bundle: Path) -> None:
     (folder / "loop").symlink_to(folder)
     images = list_images(folder)
     assert list(dict.fromkeys(i.file for i in images)) == [
-        *(str(folder / "b"), str(folder / "sub" / "a")),
+        *(str(folder / "b"), str(folder / "sub" / "a"))
     ]
     assert {i.index for i in images} == {0}
 
@@ -298,7 +298,7 @@ def test_offload_binaries(tmp_path: Path, llvm: Tool) -> None:
     for path, section in ((package, None), (tmp_path / "host.o", ".llvm.offloading")):
         images = list_images(path)
         assert [(i.container, i.section, i.index) for i in images] == [
-            *(("offload-binary", section, 0), ("offload-binary", section, 1)),
+            *(("offload-binary", section, 0), ("offload-binary", section, 1))
         ]
         assert [i.id for i in images] == ids
         assert [(i.image_kind, i.size) for i in images] == [("bitcode", 104), ("object", 55)]

@@ -121,7 +121,7 @@ def test_members_of_one_name(tmp_path: Path) -> None:
     merge_files(paths, tmp_path / "out")
     images = list_images(tmp_path / "out")
     assert [(i.index, i.target_id) for i in images] == [
-        *((0, ""), (0, "gfx1030"), (0, "gfx906"), (1, ""), (1, "gfx1030"), (1, "gfx906")),
+        *((0, ""), (0, "gfx1030"), (0, "gfx906"), (1, ""), (1, "gfx1030"), (1, "gfx906"))
     ]
 
 

@@ -82,7 +82,7 @@ def test_schemes(scheme: str, library: Path, tmp_path: Path) -> None:
     check_loads(tmp_path / "one/library", originals(library))
     files = sorted(p for p in (tmp_path / "one").rglob("*") if p.is_file())
     assert [p.name for p in files] == [
-        *("mine_gfx1100.kpack", "mine_gfx90a:xnack+.kpack", "mine_gfx942.kpack", "library"),
+        *("mine_gfx1100.kpack", "mine_gfx90a:xnack+.kpack", "mine_gfx942.kpack", "library")
     ]
     for file in files:
         other = tmp_path / "two" / file.relative_to(tmp_path / "one")

@@ -73,7 +73,7 @@ def test_folder(libraries: Path, tmp_path: Path) -> None:
     assert new.read_bytes() == old.read_bytes()
     assert (new.stat().st_mode, new.stat().st_mtime) == (old.stat().st_mode, old.stat().st_mtime)
     assert sorted(p.name for p in (tmp_path / "out/.kpack").iterdir()) == [
-        *("demo_gfx1100.kpack", "demo_gfx90a:xnack+.kpack", "demo_gfx942.kpack"),
+        *("demo_gfx1100.kpack", "demo_gfx90a:xnack+.kpack", "demo_gfx942.kpack")
     ]
 
 

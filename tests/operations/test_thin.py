@@ -177,7 +177,7 @@ def test_nested_archive(tmp_path: Path) -> None:
     inner = archive(tmp_path / "inner.a", make_bundle(tmp_path / "b", IMAGES))
     out = thin(archive(tmp_path / "outer.a", inner))
     assert [(i.member, i.target_id) for i in list_images(out)] == [
-        *(("inner.a(b)", ""), ("inner.a(b)", "gfx90a:xnack+")),
+        *(("inner.a(b)", ""), ("inner.a(b)", "gfx90a:xnack+"))
     ]
 
 

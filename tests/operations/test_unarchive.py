@@ -113,12 +113,7 @@ def random_member(
 DIALECTS = ["own", "gnu", "bsd", "darwin", "coff", "64-bit", "thin"]
 
 
-def random_hda(
-    rnd: random.Random,
-    folder: Path,
-    contents: dict[str, bytes],
-    llvm: Tool,
-) -> Path:
+def random_hda(rnd: random.Random, folder: Path, contents: dict[str, bytes], llvm: Tool) -> Path:
     """Make an archive of random members in a random dialect."""
     hda, dialect = folder / "hda.a", rnd.choice(DIALECTS)
     members = {}

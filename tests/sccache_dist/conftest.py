@@ -29,9 +29,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[loopback.Clus
 
 @pytest.fixture(scope="session")
 def packed(
-    machines: loopback.Cluster,
-    tmp_path_factory: pytest.TempPathFactory,
-    llvm: Callable[[str], str],
+    machines: loopback.Cluster, tmp_path_factory: pytest.TempPathFactory, llvm: Callable[[str], str]
 ) -> Path:
     """Return the folder that ``dist init`` makes."""
     folder = tmp_path_factory.mktemp("dist") / "d"

@@ -11,13 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.llvm.option_parser import (
-    CommandLine,
-    Option,
-    help_text,
-    parse,
-    run_drop_in,
-)
+from offload_tool.cli.llvm.option_parser import CommandLine, Option, help_text, parse, run_drop_in
 from offload_tool.cli.printing import print_lines, print_text
 from offload_tool.containers.entries import OpenedBundle
 from offload_tool.errors import OffloadError, UsageError
@@ -31,11 +25,7 @@ from offload_tool.formats.targets.bundle_entry_id import (
 )
 from offload_tool.io import STDIN, STDOUT, InputFile
 from offload_tool.operations.bundle import Compression, write_bundle
-from offload_tool.operations.unbundle import (
-    MissingEntriesError,
-    list_entry_ids,
-    unbundle_file,
-)
+from offload_tool.operations.unbundle import MissingEntriesError, list_entry_ids, unbundle_file
 
 if TYPE_CHECKING:
     from offload_tool.formats.bundle.compressed import CompressionReport
@@ -122,12 +112,7 @@ _OPTIONS = (
     Option("outputs", "commalist", "[<output file>,...] (deprecated)", bucket=3726),
     Option("targets", "commalist", "[<offload kind>-<target triple>,...]", bucket=2951),
     Option("type", "string", _TYPES, required=True, bucket=1639),
-    Option(
-        "unbundle",
-        "flag",
-        "Unbundle bundled file into several output files.",
-        bucket=739,
-    ),
+    Option("unbundle", "flag", "Unbundle bundled file into several output files.", bucket=739),
     Option("verbose", "flag", "Print debug information.", bucket=2898),
 )
 
@@ -151,8 +136,6 @@ def run_bundler(
 
 
 class _Bundler:
-    """One run, with the options after the environment was applied."""
-
     def __init__(
         self, tool: str, arguments: Sequence[str], environ: Mapping[str, str], *, keep_equal: bool
     ) -> None:

@@ -154,12 +154,7 @@ def run_drop_in(
 
 _GENERIC = (
     Option("h", "flag", "Alias for -help", visibility="never"),
-    Option(
-        "help",
-        "information",
-        "Display available options (--help-hidden for more)",
-        bucket=114,
-    ),
+    Option("help", "information", "Display available options (--help-hidden for more)", bucket=114),
     Option(
         "help-hidden",
         "information",
@@ -262,7 +257,6 @@ class _CommandLineParser:
             self._occurrence(option, given, remaining)
 
     def _information(self, name: str) -> str:
-        """Return the text that an option requests."""
         if name == "version":
             return f"{self.command_line.version}\n"
         listed, hidden = "list" in name, "hidden" in name
@@ -388,10 +382,7 @@ def help_text(
 ) -> str:
     """Return the text of ``--help``; `listed` and `hidden` as in ``--help-list-hidden``."""
     visible = {"shown", "hidden"} if hidden else {"shown"}
-    groups = {
-        "Generic Options": _GENERIC,
-        command_line.category: command_line.options,
-    }
+    groups = {"Generic Options": _GENERIC, command_line.category: command_line.options}
     shown = {
         heading: sorted((o for o in options if o.visibility in visible), key=lambda o: o.name)
         for heading, options in groups.items()

@@ -11,13 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.llvm.option_parser import (
-    CommandLine,
-    Option,
-    help_text,
-    parse,
-    run_drop_in,
-)
+from offload_tool.cli.llvm.option_parser import CommandLine, Option, help_text, parse, run_drop_in
 from offload_tool.cli.printing import print_lines, print_text
 from offload_tool.errors import ContentError, OffloadError, UsageError
 from offload_tool.io import STDIN, STDOUT
@@ -115,11 +109,7 @@ def _run(tool: str, arguments: Sequence[str], *, keep_equal: bool) -> None:
         STDIN if given_input == "-" else given_input,
         [image.filter(generation, archive=archive) for image in images],
         options=ExtractOptions(
-            given_input,
-            archive=archive,
-            padding=False,
-            dialect=dialect,
-            generation=generation,
+            given_input, archive=archive, padding=False, dialect=dialect, generation=generation
         ),
         keep_equal=keep_equal,
         warn=warn,
