@@ -308,8 +308,7 @@ def open_bundle(
     `wanted` is as in `read_bundles`. A file that is not a bundle has no entries. With `stream`, a
     single compressed bundle is not yet decompressed; either `check` or `write` does that, once.
 
-    :raises FormatError: the bundle is broken.
-    :raises UnsupportedError: its version or variant is not supported.
+    :raises FormatError, UnsupportedError: the bundle is broken, or of a version not supported.
     """
     if stream and file_type not in COMMENT_MARKS and _is_compressed(source.data, 0):
         opened = _open_stream(source)
@@ -372,7 +371,7 @@ def _read_plain(
             found = object_file.read_object_bundle(data, path=path)
             if wanted is not None:
                 object_file.check_not_merged(found, path=path)
-            rows = ((row.id, source, row.offset, row.size, row.is_host_marker) for row in found)
+            rows = ((row.id, source, row.offset, row.size, row.host_markers == 1) for row in found)
             return [StoredEntry(*row) for row in rows], len(source)
     return [], position
 

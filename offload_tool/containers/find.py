@@ -236,9 +236,7 @@ def find_containers(
     archives there, or in the zip files at `overlay`, which are installed over it.
 
     :raises NoContainerError: `path` is neither a folder nor a zip file, and holds no container.
-    :raises FormatError: a file is broken.
-    :raises UnsupportedError: a file is of a variant that is not supported.
-    :raises FileError: a file cannot be read.
+    :raises FormatError, UnsupportedError, FileError: a file is broken, a variant, or unreadable.
     """
     index, last = -1, None
     if markers is None:

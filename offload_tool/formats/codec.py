@@ -209,8 +209,7 @@ class ZstdStream(_Stream):
     end of the last frame, `max_size` the maximum size of the content, and `exact_size` its size if
     the frames record it.
 
-    :raises FormatError: there is no complete frame.
-    :raises UnsupportedError: decompression needs too much memory.
+    :raises FormatError, UnsupportedError: no frame is complete, or one needs too much memory.
     """
 
     def __init__(self, data: memoryview, start: int, end: int | None, path: StrPath | None) -> None:

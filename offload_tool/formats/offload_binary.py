@@ -252,14 +252,10 @@ def iter_offload_binaries(
     """Yield the consecutive binaries from `start` to `end` of `data`.
 
     All offsets count from the beginning of `data`. With `padding`, zeros may surround the binaries;
-    without, each begins at the end of the last one, as in LLVM 22. `path` is for messages only.
-    Binaries before a broken one are yielded before the error; every number is checked against the
-    data first.
+    without, each begins at the end of the last one, as in LLVM 22. Binaries before a broken one are
+    yielded before the error. A compressed binary has no images; `inflated` returns them.
 
-    A compressed binary has no images; `inflated` returns them.
-
-    :raises OffloadBinaryError: there is other data, or a binary is broken.
-    :raises OffloadBinaryVersionError: a version is unknown.
+    :raises OffloadBinaryError, OffloadBinaryVersionError: one is broken, or of a newer version.
     """
     end = len(data) if end is None else min(end, len(data))
     position = start
@@ -281,17 +277,14 @@ def inflated(data: memoryview, binary: OffloadBinary, *, path: StrPath | None = 
 
     Above 16 MiB that is an anonymous file. `path` is for messages only.
 
-    :raises OffloadBinaryError: the inflated size is wrong; decompression stopped early.
-    :raises FormatError: the compressed data is damaged.
-    :raises FileError: there is no space for temporary files.
+    :raises FormatError, FileError: size or data are wrong, or there is no space for the file.
     """
     from offload_tool.formats.bundle.compressed import decompress_range
 
     packed = binary.packed
     if packed is None:
         return data[binary.offset : binary.offset + binary.size]
-    head_size = packed.offset - binary.offset
-    size = head_size + packed.inflated_size
+    size = packed.offset - binary.offset + packed.inflated_size
     head = bytearray(data[binary.offset : packed.offset])
     _SIZE.pack_into(head, 8, size)
     _SIZE.pack_into(head, _HEADER.size, 0)
@@ -301,16 +294,10 @@ def inflated(data: memoryview, binary: OffloadBinary, *, path: StrPath | None = 
         at = binary.offset + _HEADER.size
         return OffloadBinaryError(message, path=path, offset=at, field="inflated size")
 
-    end = packed.offset + packed.size
+    place = packed.offset, packed.offset + packed.size, packed.inflated_size
+    method: Method = "zstd" if _is_zstd(data, packed) else "zlib"
     return decompress_range(
-        data,
-        packed.offset,
-        end,
-        packed.inflated_size,
-        head=bytes(head),
-        method="zstd" if _is_zstd(data, packed) else "zlib",
-        size_error=size_error,
-        path=path,
+        data, *place, head=bytes(head), method=method, size_error=size_error, path=path
     )
 
 

@@ -128,13 +128,11 @@ def bitcode_text(registration: Registration) -> str:
     suffix = f', section "{section}"' if section else ""
     if registration.kind == "openmp" and section:
         suffix += ", align 8"
+    sizes = [image.size for image in registration.images]
+    counts = (PLACEHOLDER_SIZE + number if size else 0 for number, size in enumerate(sizes))
     texts = [
-        _ImageText(
-            f"[{PLACEHOLDER_SIZE + number if image.size else 0} x i8] zeroinitializer",
-            suffix,
-            image.size,
-        )
-        for number, image in enumerate(registration.images)
+        _ImageText(f"[{count} x i8] zeroinitializer", suffix, size)
+        for count, size in zip(counts, sizes, strict=True)
     ]
     return _ModuleText(registration, texts).text()
 
@@ -142,9 +140,8 @@ def bitcode_text(registration: Registration) -> str:
 def object_text(registration: Registration) -> str:
     """Return the module as LLVM IR; images are three bytes, each in a section of its own.
 
-    In ELF the constructor is an entry of an init array, as in clang's output. From a table of
-    constructors LLVM's code generator would by default make ``.ctors``, which some linkers do not
-    support.
+    In ELF the constructor is an entry of an init array, as in clang's output: of a table of
+    constructors LLVM's code generator would make ``.ctors``, which some linkers do not support.
     """
     object_format = _object_format(registration)
     default = ".rdata" if object_format == "coff" else ".rodata"
@@ -418,9 +415,7 @@ class _ModuleText:
 
     def _constructor(self, table: str, priority: int, function: str) -> None:
         if self.init_arrays:
-            section = {"llvm.global_ctors": ".init_array", "llvm.global_dtors": ".fini_array"}[
-                table
-            ]
+            section = ".init_array" if table == "llvm.global_ctors" else ".fini_array"
             entry = f"{function}.entry"
             self._add(f'{entry} = private constant ptr {function}, section "{section}.{priority}"')
             self.used.append(entry)

@@ -61,16 +61,9 @@ def temporary_folder(prefix: str = "offload-", folder: StrPath | None = None) ->
     """Create a folder in `folder` (or the usual one); remove it after the block. Raise OSError."""
     from pathlib import Path
 
-    with locked_folder(prefix, folder) as made:
-        yield Path(made)
-
-
-@contextmanager
-def locked_folder(prefix: str, folder: StrPath | None) -> Iterator[str]:
-    """As `temporary_folder`; yield the folder's name."""
     with FolderOnDemand(prefix, folder) as made:
         made.make()
-        yield made.name
+        yield Path(made.name)
 
 
 class FolderOnDemand:

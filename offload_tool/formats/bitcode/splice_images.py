@@ -87,8 +87,7 @@ def plan_bitcode_with_images(module: bytes, sizes: Sequence[int]) -> FilePlan:
 
     Placeholders have `PLACEHOLDER_SIZE` + N bytes; an image of size 0 has none.
 
-    :raises FormatError: the layout of the module is not LLVM's.
-    :raises UnsupportedError: the images are too long for bitcode.
+    :raises FormatError, UnsupportedError: it is not laid out as LLVM's, or the images are too long.
     """
     if len(module) >= _WRAPPER.size:
         magic, version, offset, size, processor = _WRAPPER.unpack_from(module)

@@ -137,23 +137,14 @@ def _is_layout(bundle: Bundle, alignment: int) -> bool:
 
 
 def read_bundle(data: memoryview, offset: int = 0, *, path: StrPath | None = None) -> Bundle:
-    """Read the table of the bundle at `offset` of `data`; `path` is for messages only.
-
-    Every number is checked against the data before use, so time and memory do not depend on claims
-    of a broken header.
-
-    :raises FormatError: there is no bundle, or its table contradicts the data.
-    """
+    """Read the table of the bundle at `offset` of `data`; raise FormatError if it is broken."""
     return _TableReader(data, offset, path, len(data)).read()
 
 
 def read_partial_bundle(
     begin: memoryview, size: int, *, path: StrPath | None = None
 ) -> Bundle | None:
-    """Read the table of a bundle of `size` bytes from its `begin`; None if the table is longer.
-
-    :raises FormatError: there is no bundle, or its table contradicts the data.
-    """
+    """Read the table of a bundle of `size` bytes from its `begin`; None if the table is longer."""
     try:
         return _TableReader(begin, 0, path, size).read()
     except _PartialTableError:
@@ -214,19 +205,16 @@ class _TableReader:
     def read(self) -> Bundle:
         magic = bytes(self._take(len(MAGIC), "magic"))
         if magic != MAGIC:
-            raise self._error(
-                self.offset, "magic", f"expected {MAGIC.decode()!r}, found {magic[:24]!r}"
-            )
+            message = f"expected {MAGIC.decode()!r}, found {magic[:24]!r}"
+            raise self._error(self.offset, "magic", message)
         count = self._read_count()
         entries = [self._read_entry(index) for index in range(1, count + 1)]
         header_size = self.position - self.offset
         for index, entry in enumerate(entries, 1):
             if entry.size and entry.offset < header_size:
-                raise self._error(
-                    self.offset,
-                    f"code object offset of entry {index}",
-                    f"expected at least {header_size} (the end of the table), found {entry.offset}",
-                )
+                message = f"expected at least {header_size} (the end of the table), found "
+                field = f"code object offset of entry {index}"
+                raise self._error(self.offset, field, f"{message}{entry.offset}")
         end = max((entry.offset + entry.size for entry in entries), default=header_size)
         return Bundle(tuple(entries), self.offset, max(end, header_size))
 
@@ -235,11 +223,8 @@ class _TableReader:
         (count,) = _COUNT.unpack(self._take(_COUNT.size, "number of bundle entries"))
         room = (self.room - self.position) // _ENTRY.size
         if count > room:
-            raise self._error(
-                start,
-                "number of bundle entries",
-                f"expected at most {room} (what fits in the file), found {count}",
-            )
+            message = f"expected at most {room} (what fits in the file), found {count}"
+            raise self._error(start, "number of bundle entries", message)
         return int(count)
 
     def _read_entry(self, index: int) -> BundleEntry:
@@ -248,22 +233,16 @@ class _TableReader:
         raw = bytes(self._take(length, f"bundle entry ID of entry {index}"))
         available = self.room - self.offset
         if offset > available or size > available - offset:
-            raise self._error(
-                start,
-                f"entry {index} ({raw.decode('utf-8', 'replace')!r})",
-                f"expected a code object within {available} bytes, "
-                f"found offset {offset} and size {size}; the file may be cut short",
-            )
+            message = f"expected a code object within {available} bytes, found offset {offset} "
+            message += f"and size {size}; the file may be cut short"
+            raise self._error(start, f"entry {index} ({raw.decode('utf-8', 'replace')!r})", message)
         return BundleEntry(raw.decode("utf-8", "surrogateescape"), offset, size)
 
     def _take(self, size: int, field: str) -> memoryview:
         available = self.room - self.position
         if size > available:
-            raise self._error(
-                self.position,
-                field,
-                f"expected {size} bytes, found {max(available, 0)}; the file may be cut short",
-            )
+            message = f"expected {size} bytes, found {max(available, 0)}; the file may be cut short"
+            raise self._error(self.position, field, message)
         if self.position + size > len(self.data):
             raise _PartialTableError
         self.position += size

@@ -125,11 +125,8 @@ def read_compressed_header(
 
     def take(start: int, fields: struct.Struct) -> tuple[int, ...]:
         if available < start + fields.size:
-            message = (
-                f"expected {start + fields.size} bytes, found {available}; "
-                "the file may be cut short"
-            )
-            raise error(0, "header", message)
+            message = f"expected {start + fields.size} bytes, found {available}; the file may be "
+            raise error(0, "header", f"{message}cut short")
         return fields.unpack_from(data, offset + start)
 
     available = max(len(data) - offset, 0)
@@ -148,10 +145,8 @@ def read_compressed_header(
         version, _METHODS[method], total[0] if total else None, uncompressed_size, digest, offset
     )
     if total and not header.size <= total[0] <= available:
-        message = (
-            f"expected {header.size} (the header) to {available} (what is left of the file), "
-            f"found {total[0]}; the file may be cut short"
-        )
+        message = f"expected {header.size} (the header) to {available} (what is left of the file), "
+        message += f"found {total[0]}; the file may be cut short"
         raise error(8, "total size", message)
     return header
 
@@ -169,8 +164,7 @@ def compress_bundle(
     The output does not depend on the number of cores or on the division into parts. The bundle is
     not copied into memory as a whole.
 
-    :raises UsageError: the version or level cannot be written, or the bundle is too large for
-        version 2.
+    :raises UsageError: the version or level cannot be written, or version 2 is too small.
     """
     if version not in (2, 3):
         raise UsageError(f"compressed bundles are written in version 2 or 3, not {version}")
@@ -362,9 +356,7 @@ def _stored(size: int, produce: Callable[[_Write], _Result]) -> tuple[memoryview
         memory = bytearray()
         result = produce(memory.extend)
         return memoryview(memory).toreadonly(), result
-    from offload_tool.io.temporary_directory import (
-        system_temp_folder,
-    )  # only large content needs it
+    from offload_tool.io.temporary_directory import system_temp_folder  # for large content alone
 
     folder = system_temp_folder()
     try:

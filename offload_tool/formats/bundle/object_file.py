@@ -70,19 +70,13 @@ class ObjectEntry:
     size: int
     """Bytes."""
     host_markers: int = 0
-    """Number of objects that this host section represents; above 1 after `ld -r`."""
-
-    @property
-    def is_host_marker(self) -> bool:
-        """Return whether this represents the host object."""
-        return self.host_markers == 1
+    """Number of host objects that this represents; above 1 after `ld -r`."""
 
 
 def is_object_file(data: memoryview) -> str | None:
     """Return the object file format of `data`, or None if LLVM 22 does not recognise one.
 
-    One of ELF, COFF (PE images too), Mach-O, Wasm, XCOFF, GOFF, DXContainer. Bitcode,
-    archives, bundles, import libraries and universal Mach-O files are not object files.
+    Bitcode, archives, bundles, import libraries and universal Mach-O files are not object files.
     """
     if is_elf_header(data):
         return "ELF"
@@ -109,9 +103,8 @@ def read_object_bundle(data: memoryview, *, path: StrPath | None = None) -> tupl
     elif file_format == "COFF":
         sections = read_coff_sections(data, path=path)
     elif file_format is None:
-        raise FormatError(
-            f"expected an object file, found {bytes(data[:4])!r}", path=path, offset=0
-        )
+        found = bytes(data[:4])
+        raise FormatError(f"expected an object file, found {found!r}", path=path, offset=0)
     else:
         return ()
     return tuple(
@@ -151,8 +144,7 @@ def plan_object_bundle(
 
     The content of the host's own item is `HOST_MARKER`.
 
-    :raises UsageError: no items, an ID that is repeated or present, or a host other than ELF.
-    :raises FormatError: the host's tables contradict it.
+    :raises UsageError, FormatError: no items, an ID twice, or a host that is not ELF, or broken.
     """
     if not items:
         raise UsageError("a bundle needs at least one entry")

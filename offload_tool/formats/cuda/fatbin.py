@@ -436,12 +436,8 @@ def _from_zstd(data: memoryview, packed: Packed, path: StrPath | None) -> bytes:
     def size_error(expected: str) -> FormatError:
         return _payload_error(packed, path, f"expected {expected}, found {packed.size} bytes")
 
-    start, end = packed.offset, packed.end
-    return bytes(
-        decompress_range(
-            data, start, end, packed.size, method="zstd", size_error=size_error, path=path
-        )
-    )
+    place = packed.offset, packed.end, packed.size
+    return bytes(decompress_range(data, *place, method="zstd", size_error=size_error, path=path))
 
 
 def _payload_error(packed: Packed, path: StrPath | None, message: str) -> FormatError:
@@ -472,8 +468,7 @@ def plan_cuda_fatbin(
 
     With `level`, each image is a zstd frame of that level, as of ``fatbinary --compress-all``.
 
-    :raises UsageError: an entry's processor is invalid or not that of its cubin.
-    :raises FormatError: a content is neither PTX, a cubin nor NVVM bitcode.
+    :raises UsageError, FormatError: a processor is invalid or not the cubin's, or no such content.
     """
     return plan_entries([piece for entry in entries for piece in _pieces(entry, level)])
 
@@ -499,7 +494,11 @@ def _pieces(entry: NewCudaEntry, level: int | None) -> list[bytes | memoryview]:
     packed_options = b"" if options is None else _packed_options(options)
     unpacked = 0
     if level is not None:
-        unpacked, content = len(content), _zstd_frame(content, level)
+        import zstandard
+
+        level = max(-(1 << 17), min(level, zstandard.MAX_COMPRESSION_LEVEL))
+        unpacked = len(content)
+        content = zstandard.ZstdCompressor(level=level).compress(content)
         flags |= _METHODS["zstd"]
     size = aligned(len(content), _ALIGNMENT)
     row = _EntryHeader(
@@ -519,13 +518,6 @@ def _pieces(entry: NewCudaEntry, level: int | None) -> list[bytes | memoryview]:
         unpacked=unpacked,
     )
     return [_ENTRY.pack(*row) + packed_options, content, bytes(size - len(content))]
-
-
-def _zstd_frame(content: bytes | memoryview, level: int) -> bytes:
-    import zstandard
-
-    level = max(-(1 << 17), min(level, zstandard.MAX_COMPRESSION_LEVEL))
-    return zstandard.ZstdCompressor(level=level).compress(content)
 
 
 def _entry_fields(entry: NewCudaEntry, number: int) -> _Fields:

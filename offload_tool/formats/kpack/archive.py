@@ -413,8 +413,7 @@ def write_kpack(
 
     :raises UsageError: images share key and target ID, a target ID is not in `target_ids`, some
         reader cannot find a key, a name is not UTF-8, or the scheme is unknown.
-    :raises FormatError: the scheme does not allow as many or as large code objects.
-    :raises FileError: a file cannot be read or written.
+    :raises FormatError, FileError: the scheme has no room for so much, or a file fails.
     """
     if scheme not in SCHEMES:
         raise UsageError(f"the scheme of a kpack archive is {NONE} or {ZSTD}, not {scheme!r}")

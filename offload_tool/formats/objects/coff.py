@@ -160,14 +160,12 @@ class Coff:
     def _read_header(self) -> CoffHeader:
         if not _is_bigobj(self.data):
             self.header_end = self.start + HEADER.size
-            return CoffHeader._make(
-                HEADER.unpack(self.take(self.start, HEADER.size, "file header"))
-            )
+            raw = self.take(self.start, HEADER.size, "file header")
+            return CoffHeader._make(HEADER.unpack(raw))
         self.symbol = _BIGOBJ_SYMBOL
         self.header_end = _BIGOBJ_HEADER.size
-        machine, timestamp, sections, symbols_at, symbols = _BIGOBJ_HEADER.unpack(
-            self.take(0, _BIGOBJ_HEADER.size, "file header")
-        )
+        raw = self.take(0, _BIGOBJ_HEADER.size, "file header")
+        machine, timestamp, sections, symbols_at, symbols = _BIGOBJ_HEADER.unpack(raw)
         return CoffHeader(machine, sections, timestamp, symbols_at, symbols, 0, 0)
 
     def _read_symbols(self) -> memoryview:
@@ -222,10 +220,8 @@ class Coff:
         """Return the string at `offset` of the string table, for the record at `user`."""
         end = self.strings.find(b"\0", offset) if offset >= 4 else -1
         if end < 0:
-            message = (
-                f"expected a NUL-terminated string at offset {offset} of the string table of "
-                f"{len(self.strings)} bytes; the file may be cut short"
-            )
+            message = f"expected a NUL-terminated string at offset {offset} of the string table of "
+            message += f"{len(self.strings)} bytes; the file may be cut short"
             raise self.error(user, "Name", message)
         self.budget -= end - offset
         if self.budget < 0:
@@ -242,10 +238,8 @@ class Coff:
     def take(self, offset: int, size: int, field: str) -> memoryview:
         """Return bytes of the file; raise if it is too short."""
         if size and offset + size > len(self.data):
-            message = (
-                f"expected {size} bytes at offset {offset}, but the file has {len(self.data)}; "
-                "it may be cut short"
-            )
+            message = f"expected {size} bytes at offset {offset}, but the file has "
+            message += f"{len(self.data)}; it may be cut short"
             raise self.error(min(offset, len(self.data)), field, message)
         return self.data[offset : offset + size]
 

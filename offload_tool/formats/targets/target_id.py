@@ -58,8 +58,7 @@ class TargetID:
     def parse(cls, text: str, *, allow_unknown: bool = False) -> TargetID:
         """Parse `text` as one target ID, canonical or not.
 
-        With `allow_unknown`, a processor that is not in the table (a newer GPU) is kept, with any
-        well-formed features.
+        `allow_unknown` keeps a processor that is not in the table, with any well-formed features.
 
         :raises TargetIDError: `text` is not one; the message lists every problem.
         """
@@ -86,11 +85,7 @@ class TargetID:
 
     @property
     def filename(self) -> str:
-        """The canonical form as part of a file name.
-
-        Colons, which separate paths or drives on some systems, become underscores, as in the member
-        names of clang-offload-bundler's archives.
-        """
+        """The canonical form as part of a file name: underscores for colons, as in LLVM."""
         return str(self).replace(":", "_")
 
     @property

@@ -143,7 +143,7 @@ def test_code_object_of_one_nul() -> None:
     names = [PREFIX.encode() + key.encode() for key in (HOST, GFX906, "hostile-x", "host-y-")]
     data = make_elf(extra=dict(zip(names, (b"\0", b"\0", b"\0", b"elf"), strict=True)))
     entries = read_object_bundle(memoryview(data))
-    assert [entry.is_host_marker for entry in entries] == [True, False, False, False]
+    assert [entry.host_markers for entry in entries] == [1, 0, 0, 0]
 
 
 def test_bundle_without_sections() -> None:

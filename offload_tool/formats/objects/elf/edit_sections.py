@@ -69,13 +69,11 @@ def plan_elf(
 ) -> FilePlan:
     """Return a plan of the host with sections added and removed.
 
-    `added` has (name, size in bytes) items; `removed` is called with each section's name. New
-    sections have the type `section_type`, the flags `flags`, and begin at a multiple of `alignment`
-    bytes.
+    `added` has (name, size in bytes) items, for sections of the type `section_type`; `removed` is
+    called with each section's name.
 
-    :raises FormatError: the host's tables are contradictory.
-    :raises UnsupportedError: a remaining part refers to a removed one, or the result would be too
-        large.
+    :raises FormatError, UnsupportedError: the host is broken, what stays refers to what is removed,
+        or the result would be too large.
     """
     tables = read_elf_tables(host, path=path)
     if not tables.names_index:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
@@ -382,8 +382,8 @@ class ElfTables:
         if entry != size or len(content) % size:
             message = (
                 f"expected a table of symbols of {size} bytes each, found {len(content)} bytes "
-                f"and sh_entsize {entry}"
             )
+            message += f"and sh_entsize {entry}"
             raise self.error(index, "sh_size", message)
         return self.elf_class.unpack_symbols(content)
 
@@ -426,11 +426,8 @@ class ElfTables:
 
     def strings(self, index: int) -> StringTable:
         """Open section `index` as a string table."""
-        return StringTable(
-            self.content(index),
-            _NAMES_BUDGET * len(self.data),
-            lambda message: self.error(index, "sh_name or st_name", message),
-        )
+        error = partial(self.error, index, "sh_name or st_name")
+        return StringTable(self.content(index), _NAMES_BUDGET * len(self.data), error)
 
     def label(self, index: int) -> str:
         """Return the name of section `index` for messages."""
@@ -463,19 +460,15 @@ class ElfTables:
 
     def _take(self, offset: int, size: int, field: str) -> memoryview:
         if offset + size > len(self.data):
-            raise self._error(
-                min(offset, len(self.data)),
-                field,
-                f"expected {size} bytes at offset {offset}, but the file has {len(self.data)}; "
-                "it may be cut short",
-            )
+            message = f"expected {size} bytes at offset {offset}, but the file has "
+            message += f"{len(self.data)}; it may be cut short"
+            raise self._error(min(offset, len(self.data)), field, message)
         return self.data[offset : offset + size]
 
     def _check_alignment(self, alignment: int, at: int, field: str) -> None:
         if alignment > _MAX_ALIGN or alignment & (alignment - 1):
-            raise self._error(
-                at, field, f"expected a power of two up to {_MAX_ALIGN}, found {alignment}"
-            )
+            message = f"expected a power of two up to {_MAX_ALIGN}, found {alignment}"
+            raise self._error(at, field, message)
 
     def _expect_entry_size(self, found: int, expected: int, field: str) -> None:
         if found != expected:
