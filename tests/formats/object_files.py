@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from offload_tool.formats.objects.ar import NewMember, plan_archive
 from offload_tool.io import InputFile, replace_file
@@ -116,6 +117,56 @@ def is_bundle_section(name: bytes) -> bool:
     return name.startswith(PREFIX.encode())
 
 
+class Part(NamedTuple):
+    """A section to make."""
+
+    name: bytes
+    kind: int
+    flags: int
+    content: bytes
+    link: int = 0
+    info: int = 0
+    alignment: int = 1
+    entry: int = 0
+    address: int = 0
+
+
+def pack_elf(
+    parts: Sequence[Part],
+    *,
+    name: str = "64le",
+    kind: int = 1,
+    machine: int = 62,
+    base: int | None = None,
+) -> bytes:
+    """Pack an ELF file of these sections, of which the last has the names.
+
+    With `base`, one segment loads all that is before the last section at that address.
+    """
+    size, order = CLASSES[name]
+    ehdr = struct.Struct(order + ("16sHHIQQQIHHHHHH" if size == 2 else "16sHHIIIIIHHHHHH"))
+    shdr = struct.Struct(order + ("IIQQQQIIQQ" if size == 2 else "10I"))
+    segment = (ehdr.size, 56, 1) if base is not None else (0, 0, 0)
+    out, table, end = bytearray(ehdr.size + segment[1]), bytes(shdr.size), 0
+    for part in parts:
+        out += bytes(-len(out) % part.alignment)
+        end = len(out)
+        table += shdr.pack(
+            *(parts[-1].content.index(part.name + b"\0"), part.kind, part.flags, part.address),
+            *(end, len(part.content), part.link, part.info, part.alignment, part.entry),
+        )
+        out += part.content
+    out += bytes(-len(out) % (4 * size))
+    ident, count = b"\x7fELF" + bytes([size, 1 if order == "<" else 2, 1]), len(parts) + 1
+    out[: ehdr.size] = ehdr.pack(
+        *(ident, kind, machine, 1, 0, segment[0], len(out), 0, ehdr.size, *segment[1:]),
+        *(shdr.size, count, count - 1),
+    )
+    if base is not None:
+        struct.pack_into("<IIQQQQQQ", out, ehdr.size, 1, 6, 0, base, base, end, end, 4096)
+    return bytes(out + table)
+
+
 def make_elf(
     name: str = "64le", extra: dict[bytes, bytes] | None = None, machine: int = 62
 ) -> bytes:
@@ -124,60 +175,31 @@ def make_elf(
     Sections: .text, .group, .text.grp, .rel.text, `extra`..., .symtab, .strtab.
     """
     size, order = CLASSES[name]
-    is_64 = size == 2
     extra = extra or {}
-    ehdr = struct.Struct(order + ("16sHHIQQQIHHHHHH" if is_64 else "16sHHIIIIIHHHHHH"))
-    shdr = struct.Struct(order + ("IIQQQQIIQQ" if is_64 else "10I"))
     symtab, strtab = 5 + len(extra), 6 + len(extra)
-    strings = b"\0main\0local\0group_name\0outside\0" + b"".join(
-        text + b"\0"
-        for text in (
-            b".text",
-            b".group",
-            b".text.grp",
-            b".rel.text",
-            *extra,
-            b".symtab",
-            b".strtab",
-        )
-    )
+    names = (b".text", b".group", b".text.grp", b".rel.text", *extra, b".symtab", b".strtab")
+    strings = b"\0main\0local\0group_name\0outside\0" + b"".join(text + b"\0" for text in names)
 
     def symbol(text: bytes, info: int, section: int) -> bytes:
         at = strings.index(text + b"\0")
-        if is_64:
+        if size == 2:
             return struct.pack(order + "IBBHQQ", at, info, 0, section, 0, 0)
         return struct.pack(order + "IIIBBH", at, 0, 0, info, 0, section)
 
     symbols = symbol(b"", 0, 0) + symbol(b"local", 0, 1) + symbol(b"main", 0x12, 1)
     symbols += symbol(b"group_name", 0x20, 3) + symbol(b"outside", 0x10, 0)
-    info = 4 << 32 | 1 if is_64 else 4 << 8 | 1
-    word = 8 if is_64 else 4
-    rows = [
-        (b".text", 1, 6, b"code" * 4, 0, 0, 16, 0),
-        (b".group", 17, 0, struct.pack(order + "2I", 1, 3), symtab, 3, 4, 4),
-        (b".text.grp", 1, 0x206, b"more", 0, 0, 1, 0),
-        (b".rel.text", 9, 0x40, struct.pack(order + ("QQ" if is_64 else "II"), 4, info))
-        + (symtab, 1, word, 2 * word),
-        *((text, 1, 0x80000000, content, 0, 0, 1, 0) for text, content in extra.items()),
-        (b".symtab", 2, 0, symbols, strtab, 2, word, len(symbols) // 5),
-        (b".strtab", 3, 0, strings, 0, 0, 1, 0),
+    word, form = 4 * size, "QQ" if size == 2 else "II"
+    relocation = struct.pack(order + form, 4, 4 << (32 if size == 2 else 8) | 1)
+    parts = [
+        Part(b".text", 1, 6, b"code" * 4, alignment=16),
+        Part(b".group", 17, 0, struct.pack(order + "2I", 1, 3), symtab, 3, 4, 4),
+        Part(b".text.grp", 1, 0x206, b"more"),
+        Part(b".rel.text", 9, 0x40, relocation, symtab, 1, word, 2 * word),
+        *(Part(text, 1, 0x80000000, content) for text, content in extra.items()),
+        Part(b".symtab", 2, 0, symbols, strtab, 2, word, len(symbols) // 5),
+        Part(b".strtab", 3, 0, strings),
     ]
-    out = bytearray(ehdr.size)
-    table = shdr.pack(*[0] * 10)
-    for text, kind, flags, content, link, info_field, alignment, entry in rows:
-        out += bytes(-len(out) % alignment) + content
-        at = strings.index(text + b"\0")
-        table += shdr.pack(
-            *(at, kind, flags, 0, len(out) - len(content), len(content)),
-            *(link, info_field, alignment, entry),
-        )
-    out += bytes(-len(out) % word)
-    ident = b"\x7fELF" + bytes([size, 1 if order == "<" else 2, 1]) + bytes(9)
-    count = len(rows) + 1
-    out[: ehdr.size] = ehdr.pack(
-        *(ident, 1, machine, 1, 0, 0, len(out), 0, ehdr.size, 0, 0, shdr.size, count, count - 1)
-    )
-    return bytes(out + table)
+    return pack_elf(parts, name=name, machine=machine)
 
 
 def make_coff(extra: dict[bytes, bytes] | None = None) -> bytes:
