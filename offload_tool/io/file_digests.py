@@ -133,9 +133,9 @@ class DigestCache:
         self._unwritten: dict[str, bool] = {}
         self._results: dict[Hashable, Any] = {}
 
-    def digest(self, path: str, current: FileStat | None = None) -> str:
-        """Return the digest of the file at `path`, with `current` stat(); "" if there is none."""
-        current = current or file_stat(path)
+    def digest(self, path: str) -> str:
+        """Return the digest of the file at `path`; "" if there is none."""
+        current = file_stat(path)
         if current is None:
             return ""
         cached = self._digests.get(path)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
@@ -58,3 +59,14 @@ class Spool:
         if "_reader" in self.__dict__:
             self._reader.close()
         self._file.close()
+
+
+@contextmanager
+def seekable(out: OutputFile) -> Iterator[OutputFile]:
+    """Yield `out`, or for a pipe a spool whose content is appended to it after the block."""
+    if out.seekable:
+        yield out
+        return
+    with Spool(out.path) as spool:
+        yield spool.out
+        out.append([spool.since()])

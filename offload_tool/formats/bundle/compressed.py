@@ -50,7 +50,7 @@ from offload_tool.formats.magic import COMPRESSED_BUNDLE as MAGIC
 from offload_tool.formats.magic import begins
 from offload_tool.io import OutputFile, StrPath
 from offload_tool.io.limits import effective_budget
-from offload_tool.io.spool import Spool
+from offload_tool.io.spool import Spool, seekable
 from offload_tool.util.frozen import frozen, replaced
 
 _PREFIX = struct.Struct("<4sHH")
@@ -170,17 +170,12 @@ def compress_bundle(
         raise UsageError(f"compressed bundles are written in version 2 or 3, not {version}")
     size = sum(memoryview(part).nbytes for part in parts)
     _check_version_2(version, size, "Uncompressed size")
-    start = output.position
-    draft = CompressedHeader(version, method, 0, size, 0, start)
-    if output.seekable:
-        output.write(draft.pack())  # placeholder: sizes and hash are known at the end
-        report = _write_payload(output, parts, draft, level)
-        output.patch(start, report.header.pack())
-        return report
-    with Spool(output.path) as spool:
-        report = _write_payload(spool.out, parts, draft, level)
-        output.write(report.header.pack())
-        output.copy(*spool.since())
+    draft = CompressedHeader(version, method, 0, size, 0, output.position)
+    with seekable(output) as file:
+        start = file.position
+        file.write(draft.pack())  # placeholder: sizes and hash are known at the end
+        report = _write_payload(file, parts, draft, level)
+        file.patch(start, report.header.pack())
     return report
 
 

@@ -417,14 +417,10 @@ def write_kpack(
     """
     if scheme not in SCHEMES:
         raise UsageError(f"the scheme of a kpack archive is {NONE} or {ZSTD}, not {scheme!r}")
-    if out.seekable:
-        _KpackWriter(out, scheme).write(images, group, target_ids)
-        return
-    from offload_tool.io.spool import Spool
+    from offload_tool.io.spool import seekable
 
-    with Spool(out.path) as spool:
-        _KpackWriter(spool.out, scheme).write(images, group, target_ids)
-        out.append([spool.since()])
+    with seekable(out) as file:
+        _KpackWriter(file, scheme).write(images, group, target_ids)
 
 
 class _KpackWriter:

@@ -16,45 +16,34 @@ Source: the PE Format document, "COFF File Header" and following; LLVM's identif
 from __future__ import annotations
 
 import struct
-from functools import cached_property
 from typing import NamedTuple
 
 from offload_tool.errors import FormatError
 from offload_tool.formats.magic import DOS
 from offload_tool.io import StrPath
 
-HEADER = struct.Struct("<HHIIIHH")
-SECTION = struct.Struct("<8sIIIIIIHHI")
+_HEADER = struct.Struct("<2xH4xIIH2x")
+"""Number of sections, position and number of symbols, size of the optional header."""
+_SECTION = struct.Struct("<8s8xII16x")
+"""Name, size and position of the raw data."""
+_SYMBOL = struct.Struct("<8sIHHBB")
 _PE_OFFSET_AT = 60
 _PE = b"PE\0\0"
 _BIGOBJ = b"\0\0\xff\xff"
 _BIGOBJ_CLASS = bytes.fromhex("c7a1bad1eebaa94baf20faf66aa4dcb8")
+_BIGOBJ_HEADER = struct.Struct("<44xIII")
+_BIGOBJ_SYMBOL = struct.Struct("<8sIIHBB")
 _RESOURCE = b"\0\0\0\0\x20\0\0\0\xff"
 MACHINES = frozenset(
     {0x0, 0x8664, 0xAA64, 0xA641, 0xA64E, 0x0150, 0x0250, 0x0268, 0x0290}
     | {version << 8 | low for version in (1, 2) for low in (0x4C, 0x66, 0x83, 0x84, 0xC4, 0xF0)}
 )
 """Machines that LLVM recognises as COFF by the first two bytes, little-endian."""
-SYMBOL = struct.Struct("<8sIHHBB")
 _SHARED = 4
 """As in `offload_tool.formats.objects.elf.reader`."""
-_BIGOBJ_HEADER = struct.Struct("<6xHI32xIII")
-_BIGOBJ_SYMBOL = struct.Struct("<8sIIHBB")
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _CLASS_EXTERNAL, _CLASS_WEAK = 2, 105
 _WEAK_ALIAS = 3
-
-
-class CoffHeader(NamedTuple):
-    """The file header."""
-
-    machine: int
-    sections: int
-    timestamp: int
-    symbols_at: int
-    symbols: int
-    optional_size: int
-    characteristics: int
 
 
 def is_coff(data: memoryview) -> bool:
@@ -67,31 +56,15 @@ def is_coff(data: memoryview) -> bool:
         return False
     if _is_bigobj(data):
         return True
-    if len(data) < HEADER.size or data[:4] == _BIGOBJ or data[:9] == _RESOURCE:
+    if len(data) < _HEADER.size or data[:4] == _BIGOBJ or data[:9] == _RESOURCE:
         return False
-    header = CoffHeader._make(HEADER.unpack(data[: HEADER.size]))
-    end = HEADER.size + header.optional_size + header.sections * SECTION.size
-    return end <= len(data)
+    sections, _, _, optional_size = _HEADER.unpack_from(data)
+    return bool(_HEADER.size + optional_size + sections * _SECTION.size <= len(data))
 
 
 def _is_bigobj(data: memoryview) -> bool:
     """Return whether this is a ``/bigobj`` object, which has another header."""
     return data[:4] == _BIGOBJ and data[12:28] == _BIGOBJ_CLASS
-
-
-class CoffSectionHeader(NamedTuple):
-    """A section header."""
-
-    name: bytes
-    virtual_size: int
-    virtual_address: int
-    raw_size: int
-    raw_at: int
-    relocations_at: int
-    lines_at: int
-    relocations: int
-    lines: int
-    characteristics: int
 
 
 class CoffSection(NamedTuple):
@@ -102,13 +75,9 @@ class CoffSection(NamedTuple):
     size: int
 
 
-def read_coff_sections(data: memoryview, *, path: StrPath | None = None) -> tuple[CoffSection, ...]:
+def read_coff_sections(data: memoryview, *, path: StrPath | None = None) -> list[CoffSection]:
     """Read the section table of a COFF or PE file; raise FormatError if it is broken."""
-    coff = Coff(data, path)
-    return tuple(
-        CoffSection(name, row.raw_at, row.raw_size if row.raw_at else 0)
-        for name, row in zip(coff.names, coff.sections, strict=True)
-    )
+    return _Coff(data, path).sections()
 
 
 def coff_symbols(data: memoryview) -> bytes:
@@ -116,8 +85,8 @@ def coff_symbols(data: memoryview) -> bytes:
 
     :raises FormatError: the file is truncated, or a name is outside it.
     """
-    coff = Coff(data, None)
-    absolute = 0xFFFF if coff.symbol is SYMBOL else 0xFFFFFFFF
+    coff = _Coff(data, None)
+    absolute = 0xFFFF if coff.symbol is _SYMBOL else 0xFFFFFFFF
     stride, symbols = coff.symbol.size, coff.symbols
     out = bytearray()
     position = 0
@@ -130,91 +99,75 @@ def coff_symbols(data: memoryview) -> bytes:
             defined = storage == _CLASS_EXTERNAL and (section or value) != 0
             defined = defined and not (section == absolute and auxiliaries)
         if defined:
-            name = coff.symbol_name(raw, coff.header.symbols_at + position)
+            name = coff.symbol_name(raw, coff.symbols_at + position)
             out += name.partition(b"\0")[0] + b"\0"
         position += stride * (1 + auxiliaries)
     return bytes(out)
 
 
-class Coff:
+class _Coff:
     """The tables of a COFF file; every range in them lies within the file."""
 
     def __init__(self, data: memoryview, path: StrPath | None) -> None:
         self.data = data
         self.path = path
-        self.start = 0
         # Strings can overlap: without a limit, a small broken file could need any amount of memory.
         self.budget = 16 * len(data)
-        self.symbol = SYMBOL
-        if data[: len(DOS)] == DOS:
-            at = int.from_bytes(self.take(_PE_OFFSET_AT, 4, "e_lfanew"), "little")
-            self.start = at + len(_PE)
-        self.header = self._read_header()
-        self.symbols = self._read_symbols()
-        self.strings = self._read_strings()
+        if _is_bigobj(data):
+            self.symbol = _BIGOBJ_SYMBOL
+            header = self.take(0, _BIGOBJ_HEADER.size, "file header")
+            self.count, self.symbols_at, symbols = _BIGOBJ_HEADER.unpack(header)
+            self.sections_at = _BIGOBJ_HEADER.size
+        else:
+            self.symbol, start = _SYMBOL, 0
+            if data[: len(DOS)] == DOS:
+                at = int.from_bytes(self.take(_PE_OFFSET_AT, 4, "e_lfanew"), "little")
+                start = at + len(_PE)
+            header = self.take(start, _HEADER.size, "file header")
+            self.count, self.symbols_at, symbols, optional_size = _HEADER.unpack(header)
+            self.sections_at = start + _HEADER.size + optional_size
+        self.symbols, self.strings = data[:0], b""
+        if self.symbols_at:
+            size = symbols * self.symbol.size
+            self.symbols = self.take(self.symbols_at, size, "symbol table")
+            self.strings = self._read_strings(self.symbols_at + size)
 
-    def section_at(self, index: int) -> int:
-        """Return the offset of section header `index`, which counts from 0."""
-        return self.header_end + self.header.optional_size + index * SECTION.size
-
-    def _read_header(self) -> CoffHeader:
-        if not _is_bigobj(self.data):
-            self.header_end = self.start + HEADER.size
-            raw = self.take(self.start, HEADER.size, "file header")
-            return CoffHeader._make(HEADER.unpack(raw))
-        self.symbol = _BIGOBJ_SYMBOL
-        self.header_end = _BIGOBJ_HEADER.size
-        raw = self.take(0, _BIGOBJ_HEADER.size, "file header")
-        machine, timestamp, sections, symbols_at, symbols = _BIGOBJ_HEADER.unpack(raw)
-        return CoffHeader(machine, sections, timestamp, symbols_at, symbols, 0, 0)
-
-    def _read_symbols(self) -> memoryview:
-        if not self.header.symbols_at:
-            return self.data[:0]
-        size = self.header.symbols * self.symbol.size
-        return self.take(self.header.symbols_at, size, "symbol table")
-
-    def _read_strings(self) -> bytes:
-        at = self.header.symbols_at + len(self.symbols)
-        is_outside = not self.header.symbols and at > len(self.data)
-        if not self.header.symbols_at or at == len(self.data) or is_outside:
+    def _read_strings(self, at: int) -> bytes:
+        is_outside = not self.symbols and at > len(self.data)
+        if at == len(self.data) or is_outside:
             return b""
         size = int.from_bytes(self.take(at, 4, "size of the string table"), "little")
         return bytes(self.take(at, max(size, 4), "string table"))
 
-    @cached_property
-    def names(self) -> list[bytes]:
-        """Names of the sections."""
-        return [self._section_name(index, row.name) for index, row in enumerate(self.sections)]
-
-    @cached_property
-    def sections(self) -> list[CoffSectionHeader]:
-        """The section headers."""
-        size = self.header.sections * SECTION.size
-        raw = self.take(self.section_at(0), size, "section headers")
-        rows = [CoffSectionHeader._make(fields) for fields in SECTION.iter_unpack(raw)]
-        for index, row in enumerate(rows, 1):
-            if row.raw_at:
-                self.take(row.raw_at, row.raw_size, f"PointerToRawData of section header {index}")
-        if sum(row.raw_size for row in rows if row.raw_at) > _SHARED * len(self.data):
+    def sections(self) -> list[CoffSection]:
+        raw = self.take(self.sections_at, self.count * _SECTION.size, "section headers")
+        rows = list(_SECTION.iter_unpack(raw))
+        for index, (_, size, at) in enumerate(rows, 1):
+            if at:
+                self.take(at, size, f"PointerToRawData of section header {index}")
+        if sum(size for _, size, at in rows if at) > _SHARED * len(self.data):
             message = "the sections, taken together, are far longer than the file"
-            raise self.error(self.section_at(0), "section headers", message)
-        return rows
+            raise self.error(self.sections_at, "section headers", message)
+        return [
+            CoffSection(self._section_name(index, name), at, size if at else 0)
+            for index, (name, size, at) in enumerate(rows)
+        ]
 
     def _section_name(self, index: int, raw: bytes) -> bytes:
+        user = self.sections_at + index * _SECTION.size
         name = raw.rstrip(b"\0")
         if not name.startswith(b"/"):
             return name
         digits = name[1:]
         if digits.isdigit():
-            return self.string(int(digits), self.section_at(index))
+            return self.string(int(digits), user)
         if digits[:1] == b"/" and all(digit in _BASE64 for digit in digits[1:]):
             offset = 0
             for digit in digits[1:]:
                 offset = offset * 64 + _BASE64.index(digit)
-            return self.string(offset, self.section_at(index))
+            return self.string(offset, user)
         message = f"expected '/' and an offset in the string table, found {name!r}"
-        raise self.error(self.section_at(index), "Name", message)
+        raise self.error(user, "Name", message)
 
     def string(self, offset: int, user: int) -> bytes:
         """Return the string at `offset` of the string table, for the record at `user`."""
