@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.driver.state import State
-from tests.driver.surroundings import encoded, put_compiler, put_times
+from tests.driver.surroundings import put_compiler, put_times
 from tests.zygote import run_scons
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,7 +104,7 @@ class Bench:
         for name in sorted({*before, *gone} - (wanted - gone)):
             (here / name).unlink(missing_ok=True)
         for name, text in state.all_files(self.compiler).items():
-            _write(here / name, encoded(name, text), replace=replace)
+            _write(here / name, text.encode(), replace=replace)
         for name, target in state.links.items():
             _link(here / name, os.path.relpath(here / target, (here / name).parent))
         for name, target in state.hard.items():

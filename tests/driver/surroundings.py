@@ -1,4 +1,4 @@
-"""What is around a project: its compiler, a launcher, files' times, encodings of response files.
+"""What is around a project: its compiler, a launcher, files' times.
 
 A compiler is a script called ``clang`` or ``clang++``, or a program whose code is in a library.
 Each function changes a state and says what it did, or gives nothing where it does not apply.
@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import os
 import random
-import re
 from pathlib import Path
 
 from tests.driver.state import State
 from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 
-_FLAG_FILE = re.compile(r"flags\d+(\.\S+)?\.txt")
 _LIBRARIES = ("1", "2", "3")
 _EARLIER = "3"
 """The library that appears where the loader looks first."""
-_FORMS = ("{0}", '"{0}"', "'{0}'", "\\{0}", "-O1\n\t{0}", "'@{1}'", "@{1}", "'@\\{1}")
 _LONG_AGO = 315_532_800
 _GIVEN = """\
 env.OffloadBundle('given', 'given.co', OFFLOAD_TARGETS='hipv4-amdgcn-amd-amdhsa--gfx906')
@@ -31,7 +28,6 @@ def add_surroundings(rng: random.Random, state: State) -> None:
     state.compiler = rng.choice(["clang", "clang", "clang++", *_LIBRARIES[:2]])
     state.launcher = rng.random() < 0.3
     state.old = state.layout != "variant1" and rng.random() < 0.4
-    respell(rng, state)
     if state.kind == "hip" and rng.random() < 0.3:
         state.files[f"{state.base}given.co"] = f"#define OWN {rng.randint(1, 99)}\n"
         state.calls.append(_GIVEN)
@@ -39,7 +35,7 @@ def add_surroundings(rng: random.Random, state: State) -> None:
 
 def change_surroundings(rng: random.Random, state: State) -> str | None:
     """Change one of the surroundings."""
-    return rng.choice([_compiler, _compiler, _launcher, _times, respell])(rng, state)
+    return rng.choice([_compiler, _compiler, _launcher, _times])(rng, state)
 
 
 def put_compiler(folder: Path, clang: str, state: State) -> None:
@@ -65,13 +61,6 @@ def put_times(folder: Path, state: State) -> None:
             os.utime(folder / name, (_LONG_AGO, _LONG_AGO))
 
 
-def encoded(name: str, text: str) -> bytes:
-    """Return what a file holds, in the encoding that its name says."""
-    found = re.search(r"\.(utf-\S+)\.txt$", name)
-    mark = "\ufeff" if found and found[1] in ("utf-16-le", "utf-16-be") else ""
-    return (mark + text).encode(found[1] if found else "utf-8")
-
-
 def _compiler(rng: random.Random, state: State) -> str:
     others = [n for n in ("clang", "clang++", *_LIBRARIES * 2) if n != state.compiler]
     state.compiler = rng.choice(others)
@@ -88,26 +77,3 @@ def _times(_: random.Random, state: State) -> str | None:
         return None  # SCons does not copy again
     state.old = not state.old
     return f"all files are {'old' if state.old else 'new'}"
-
-
-def respell(rng: random.Random, state: State) -> str | None:
-    """Write the response files in other words and encodings, one perhaps inside another one."""
-    args = state.flags["CCFLAGS"]
-    for at, word in enumerate(args):
-        found = _FLAG_FILE.search(word)
-        if not found or found[0] not in state.files:
-            continue
-        old, number = found[0], re.sub(r"\D.*", "", found[0][5:])
-        option = next(
-            m[0] for t in state.files if (m := re.search(rf"-DF{number}=\d+", state.files[t]))
-        )
-        for name in [n for n in state.files if re.match(rf"(flags|inner){number}\.", n)]:
-            del state.files[name]
-        coding = rng.choice(["", "", ".utf-8-sig", ".utf-16-le", ".utf-16-be"])
-        new, inner = f"flags{number}{coding}.txt", f"inner{number}{rng.choice(['', coding])}.txt"
-        form = rng.choice(_FORMS[: len(_FORMS) - (word[0] != "@")])
-        state.files[new] = form.format(option, inner) + "\n" * (form.count("'") != 1)
-        if "{1}" in form:
-            state.files[inner] = option
-        args[at] = word.replace(old, new)
-    return "response files are written in another way"

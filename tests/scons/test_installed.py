@@ -69,17 +69,6 @@ def test_toolkit_that_lacks_something(real: Project) -> None:
     assert "used all the same" not in run.output
 
 
-def test_rocm_of_the_shell(real: Project) -> None:
-    """With ROCM_PATH alone a source with real headers builds; one line says what is used."""
-    run = real.sconstruct(BUNDLE, HEAD).done("-Q")
-    assert run.compiles == passes("k.hip", "gfx906", "gfx90a:xnack+")
-    line = run.output.splitlines()[0]
-    assert line.startswith("offload: using clang 22")
-    root = real.environment["ROCM_PATH"]
-    assert f"HIP 6.4.1 ($ROCM_PATH: {root}), device libraries in {root}/amdgcn/bitcode" in line
-    real.assert_up_to_date()
-
-
 def test_moved_installation(real: Project) -> None:
     """Headers of an installation are read at their place; all else counts by its content."""
     real.sconstruct(BUNDLE, HEAD).build()
@@ -104,17 +93,6 @@ def test_construction_variables(real: Project) -> None:
     run = real.sconstruct(f"env.Replace({named})\n{BUNDLE}", HEAD).done("-Q")
     assert f"HIP 6.4.1 (OFFLOAD_ROCM_PATH: {real.folder}/b)" in run.output
     assert f"device libraries in {real.folder}/b/amdgcn/bitcode" in run.output
-
-
-def test_two_installations(real: Project) -> None:
-    """Two environments of one SConstruct may use two installations."""
-    write_rocm(real.folder / "b", version="7.0.0")
-    write_device_libraries(real.folder / "b/amdgcn/bitcode", real.environment["OFFLOAD_CLANG"])
-    body = "other = env.Clone(OFFLOAD_ROCM_PATH='b')\nother.OffloadBundle('o.hipfb', 'o.hip')\n"
-    real.write("o.hip", KERNEL)
-    run = real.sconstruct(BUNDLE + body, HEAD).done("-Q")
-    assert "HIP 6.4.1" in run.output
-    assert "HIP 7.0.0" in run.output
 
 
 IN_EACH = """\

@@ -57,60 +57,6 @@ int main(void) {
 }
 """
 PROGRAM = "env.OffloadProgram('prog', ['work.c', 'main.c'])\n"
-# A variable and a function that host and device code of two sources share.
-SHARED = """\
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma omp begin declare target
-extern int counter;
-int bump(int by);
-#pragma omp end declare target
-double of_cpp(void);
-#ifdef __cplusplus
-}
-#endif
-"""
-OF_C = """\
-#include <math.h>
-#include <stdio.h>
-#include "shared.h"
-#pragma omp declare target
-static int hidden = 7;
-#pragma omp end declare target
-int main(void) {
-    int result = 0, seen = 0;
-    double root = 0;
-    counter = 11;
-#pragma omp target update to(counter)
-#pragma omp target map(from : result, seen, root)
-    { result = bump(5); seen = hidden; root = sqrt((double)result); }
-    int before = counter;
-#pragma omp target update from(counter)
-    printf("%d %d %d %d %g %g\\n", result, before, counter, seen, root, of_cpp());
-    return 0;
-}
-"""
-OF_CPP = """\
-#include <cmath>
-#include <vector>
-#include "shared.h"
-int counter = 1;
-int bump(int by) { return counter += by; }
-template <class T> static T twice(T x) {
-    T y;
-#pragma omp target map(from : y)
-    y = x * 2;
-    return y;
-}
-double of_cpp() {
-    std::vector<double> values(3, -1.5);
-    double *p = values.data(), sum = 0;
-#pragma omp target teams distribute parallel for map(to : p[0 : 3]) reduction(+ : sum)
-    for (int i = 0; i < 3; ++i) sum += std::fabs(p[i]);
-    return twice(sum) + twice(1);
-}
-"""
 # What is compiled of work.c in a build from nothing: `Run.compiles`.
 ALL = sorted([*passes("work.c", "host-ir", *TARGETS), *passes("work.host.bc", "host")])
 
@@ -327,24 +273,6 @@ def test_program(runnable: Project) -> None:
     replace(runnable.folder / "work.c", REGION.replace("VALUE", "VALUE + 41"))
     assert runnable.build() == ALL
     assert answer(runnable) == "answer 42"
-    runnable.assert_up_to_date()
-
-
-def test_program_of_c_and_cpp(runnable: Project) -> None:
-    """Variables, functions and templates on the device, of two sources in a variant folder."""
-    for name, text in (("shared.h", SHARED), ("one.c", OF_C), ("two.cpp", OF_CPP)):
-        runnable.write(f"src/{name}", text)
-    body = f"env['OFFLOAD_ARCH'] = ['{CPU}']\nenv['LIBS'] = ['m']\n"
-    body += "SConscript('src/SConscript', 'env', variant_dir='out', duplicate=True)\n"
-    runnable.write("src/SConscript", "Import('env')\nenv.OffloadProgram('prog', Glob('*.c*'))\n")
-    runnable.sconstruct(body, HEAD).build()
-    expected = "16 11 16 7 4 11"
-    assert answer(runnable, "out/prog") == expected
-    runnable.assert_up_to_date()
-    replace(runnable.folder / "src/shared.h")
-    replace(runnable.folder / "src/one.c")
-    runnable.build()
-    assert answer(runnable, "out/prog") == expected
     runnable.assert_up_to_date()
 
 
