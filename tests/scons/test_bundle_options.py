@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from offload_tool.formats.objects.ar import ArchiveReader
-from tests.documents.conftest import Beside
-from tests.documents.conftest import beside as beside
+from tests.documents.test_statements import Beside
+from tests.documents.test_statements import beside as beside
 from tests.scons.conftest import Project
 
 GFX906 = "hip-amdgcn-amd-amdhsa--gfx906"
