@@ -258,13 +258,10 @@ def test_compiler_error(folder: Path, capfd: Capture) -> None:
     [
         (GFX906, "exit 0", "reported success but wrote no such file"),
         (GFX906, 'exec "$real" "$@" --no-offload-arch=gfx906 --offload-arch=gfx908', "found 0x30"),
-        (GFX906, OTHER_CUID, "symbol __hip_cuid_ea124c110e41cc5 of -cuid=13"),
-        (GFX906, "echo text >k.co", "k.co"),
         (HOST, OTHER_CUID, "expected the undefined symbol __hip_fatbin_ea124c110e41cc5"),
         (HOST, "echo text >k.o", "expected a host object (ELF), found b'text"),
-        (HOST, 'exec "$real" "$@" --offload-device-only --no-gpu-bundle-output', "found AMDGPU"),
     ],
-    ids=["nothing", "target", "cuid", "text", "host-cuid", "host-text", "device"],
+    ids=["nothing", "target", "host-cuid", "host-text"],
 )
 def test_wrong_result(
     folder: Path,
@@ -544,18 +541,6 @@ def test_cluster(
     assert read_depfile(Path("k.d"))[0] == "k.hip"
     assert run(*HOST, *FLAGS) == 0
     assert log.read_text() == f"{line}\n"  # host passes stay here
-
-
-def test_cluster_fails(cluster: Callable[[str], Path], tmp_path: Path, capfd: Capture) -> None:
-    """A compile that failed in the cluster runs once locally, with a message in one line."""
-    log = cluster("echo dead >&2; exit 254")
-    assert run(*GFX906, *FLAGS) == 0
-    assert processor("k.co") == 0x2F
-    assert capfd.readouterr().err == (
-        f"offload: k.co: {tmp_path / 'sccache'} failed (status 254: dead); "
-        "compiled again on this machine\n"
-    )
-    assert len(log.read_text().splitlines()) == 1
 
 
 def test_unusable_cluster(

@@ -100,14 +100,6 @@ def test_targets(fallbacks: Path, capsys: Capture) -> None:
     assert [(load["device"], load["rule"]) for load in spirv["loads"]] == [("gfx90a", "spirv")]
 
 
-def test_target_without_image(fallbacks: Path, capsys: Capture) -> None:
-    """A device without an image in a file is an error that lists the existing ones."""
-    assert main(["list", str(fallbacks), "--target", "sm_80"]) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "no image for sm_80; images found: hipv4-amdgcn-amd-amdhsa--gfx9-4" in captured.err
-
-
 def test_hostile_id(tmp_path: Path, capsys: Capture) -> None:
     """Control characters in an ID are escaped, and never reach the terminal."""
     evil = b"hip-\x1b[2J-\n-\0-[bold]-\xff"

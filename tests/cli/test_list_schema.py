@@ -161,16 +161,8 @@ def _damaged(image: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for key, value in image.items():
         yield {name: kept for name, kept in image.items() if name != key}
         yield image | {key: {"wrong": value}}
-    for key in (
-        "index",
-        "image_index",
-        "offset",
-        "size",
-        "stored_size",
-        "container_offset",
-        "container_size",
-    ):
-        yield image | {key: -1}
+        if isinstance(value, int):
+            yield image | {key: -1}
     for key in ("container", "image_kind"):
         yield image | {key: "nothing"}
     yield image | {"loads": [{"device": "gfx906", "rule": "luck", "reason": ""}]}

@@ -126,36 +126,6 @@ def random_image(source: random.Random, files: Sequence[str]) -> str:
     return "--image=" + ",".join(parts)
 
 
-def differ_in_packaging(bench: PackagerBench, seed: int, runs: int) -> int:
-    """Package random image lists with both programs; return the number of images."""
-    source = random.Random(seed)
-    files = sorted(contents())
-    count = 0
-    for _ in range(runs):
-        images = [random_image(source, files) for _ in range(source.randint(1, 12))]
-        made = bench.assert_same_files("-o", "made.bin", *images)
-        count += made["made.bin"].count(b"\x10\xff\x10\xad")
-    return count
-
-
-def differ_in_extraction(bench: PackagerBench, seed: int, runs: int) -> int:
-    """Extract from random packages with random filters; return the number of files made."""
-    source = random.Random(seed)
-    files = compiled(bench)
-    count = 0
-    for run in range(runs):
-        if run % 5 == 0:
-            images = [random_image(source, files) for _ in range(source.randint(0, 9))]
-            images += [f"{images[0]},=x"] if images else []  # "" is a valid key
-            assert bench.theirs("-o", "../package.x.bin", *images).status == 0
-            package = (bench.folder / "theirs/package.x.bin").read_bytes()
-            bench.write("package.x.bin", package)
-        filters = [random_filter(source) for _ in range(source.randint(0, 3))]
-        archive = ["--archive"] * source.choice([0, 0, 1])
-        count += len(bench.assert_same_files("../package.x.bin", *archive, *filters))
-    return count
-
-
 def random_filter(source: random.Random) -> str:
     """Return a filter that often matches one or several images."""
     parts = []
@@ -169,13 +139,34 @@ def random_filter(source: random.Random) -> str:
 
 @pytest.mark.llvm
 def test_packages_are_llvms(bench: PackagerBench) -> None:
-    assert differ_in_packaging(bench, 5, 150) > 900
+    """Any images are packaged into LLVM's bytes."""
+    source = random.Random(5)
+    files = sorted(contents())
+    count = 0
+    for _ in range(150):
+        images = [random_image(source, files) for _ in range(source.randint(1, 12))]
+        made = bench.assert_same_files("-o", "made.bin", *images)
+        count += made["made.bin"].count(b"\x10\xff\x10\xad")
+    assert count > 900
 
 
 @pytest.mark.llvm
 def test_extraction_is_llvms(bench: PackagerBench) -> None:
     """Any filters select LLVM's images, write files of the same names, and print its messages."""
-    assert differ_in_extraction(bench, 6, 150) > 150
+    source = random.Random(6)
+    files = compiled(bench)
+    count = 0
+    for run in range(150):
+        if run % 5 == 0:
+            images = [random_image(source, files) for _ in range(source.randint(0, 9))]
+            images += [f"{images[0]},=x"] if images else []  # "" is a valid key
+            assert bench.theirs("-o", "../package.x.bin", *images).status == 0
+            package = (bench.folder / "theirs/package.x.bin").read_bytes()
+            bench.write("package.x.bin", package)
+        filters = [random_filter(source) for _ in range(source.randint(0, 3))]
+        archive = ["--archive"] * source.choice([0, 0, 1])
+        count += len(bench.assert_same_files("../package.x.bin", *archive, *filters))
+    assert count > 150
 
 
 REFUSED = """

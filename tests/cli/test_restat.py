@@ -94,14 +94,3 @@ def test_it_is_no_option_of_the_drop_in(capfd: Capture) -> None:
     assert run("bundler", *COMMANDS["bundler"], "--restat") != 0
     assert "Unknown command line argument '--restat'" in capfd.readouterr().err
     assert not Path("out").exists()
-
-
-def test_errors_leave_the_output(capfd: Capture) -> None:
-    """A failed run with --restat leaves the old output unchanged."""
-    Path("out").write_text("old")
-    os.utime("out", (1, 1))
-    args = ["-type=o", f"-targets={HOST},{GFX906}", "-input=b", "-input=none", "-output=out"]
-    assert run("bundler", "--restat", *args) == 1
-    assert "'none'" in capfd.readouterr().err
-    assert run("archive", "--restat", "-o", "out", "none") == 1
-    assert Path("out").stat().st_mtime == 1
