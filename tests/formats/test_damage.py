@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload_tool.errors import ContentError
+from offload_tool.errors import ContentError, UnsupportedError
 from offload_tool.formats.bitcode.bitstream import Bits, Block, Reader, top_blocks
 from offload_tool.formats.bitcode.llvmlite import assemble
 from offload_tool.formats.bundle.binary import read_bundle
-from offload_tool.formats.bundle.compressed import read_compressed_header
+from offload_tool.formats.bundle.compressed import decompress, read_compressed_header
 from offload_tool.formats.bundle.object_file import read_object_bundle
 from offload_tool.formats.kernel import Kernel
 from offload_tool.formats.kernel_info.amdgpu_metadata import read_amdgpu_kernels
@@ -25,6 +26,9 @@ from offload_tool.formats.offload_binary import iter_offload_binaries
 from offload_tool.io.write_plan import HOST, FilePlan, Range
 from tests.formats.bitcode.test_module import embedding, objects
 from tests.formats.bundle.test_binary import bundle_of
+from tests.formats.compressed import ZLIB, ZSTD, compressed
+from tests.formats.cuda.test_fatbin import cuda_fatbin
+from tests.formats.cuda_images import content_of, images_of
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
 from tests.formats.kernel_info.test_nv_info import SEED as CUBIN
 from tests.formats.object_files import ADDED, CLASSES, is_bundle_section, make_coff, make_elf
@@ -58,8 +62,8 @@ def bundle(data: bytes) -> None:
     assert all(len(found.image(memoryview(data), row)) == row.size for row in found.entries)
 
 
-def compressed(data: bytes) -> None:
-    assert read_compressed_header(memoryview(data)).size <= len(data)
+def compressed_bundle(data: bytes) -> None:
+    assert decompress(memoryview(data), read_compressed_header(memoryview(data)))[0] == b"ab" * 99
 
 
 def object_bundle(data: bytes) -> None:
@@ -75,6 +79,12 @@ def offload_binaries(data: bytes) -> None:
                 for image in found.images:
                     assert found.offset <= image.offset
                     assert image.offset + image.size <= found.offset + found.size
+
+
+def fat_binary(data: bytes) -> None:
+    for image in images_of(data):
+        with suppress(UnsupportedError):
+            assert len(content_of(data, image)) == image.size or image.image_kind == "ptx"
 
 
 def elf_tables(data: bytes) -> None:
@@ -132,12 +142,13 @@ READERS: dict[str, tuple[list[bytes], list[bytes], Callable[[bytes], object]]] =
         bundle,
     ),
     "compressed bundle": (
-        [],
+        [compressed(b"ab" * 99, *row) for row in product((1, 2, 3), (ZLIB, ZSTD))],
         [b"", *(b"CCOB" + bytes([version, 0, 1, 0]) for version in (1, 2, 3))],
-        compressed,
+        compressed_bundle,
     ),
     "object bundle": ([*ELF, *COFF], [], object_bundle),
     "offload binaries": ([OFFLOAD], [], offload_binaries),
+    "CUDA fat binary": ([cuda_fatbin()], [], fat_binary),
     "ELF": (ELF, [b"\x7fELF\2\1\1"], elf_tables),
     "ELF to edit": (ELF, [], edited(plan_elf)),
     "archive": ([archive(SMALL)], [b"", b"!<arch>\n", b"!<thin>\n"], archive_members),

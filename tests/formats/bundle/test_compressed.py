@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bundle.compressed import (
-    CompressedHeader,
     CompressionReport,
     compress_bundle,
     decompress,
@@ -26,7 +25,7 @@ from offload_tool.formats.bundle.compressed import (
 from offload_tool.formats.codec import compress, split
 from offload_tool.io import replace_file
 from tests.conftest import try_tool
-from tests.formats.compressed import ZLIB, ZSTD, compressed, header, md5_half, skippable
+from tests.formats.compressed import compressed, md5_half, skippable
 
 MIB = 1 << 20
 
@@ -48,21 +47,6 @@ def pack(path: Path, parts: Sequence[bytes], **options: object) -> CompressionRe
 
 def frame(data: bytes, **options: object) -> bytes:
     return b"".join(compress(split([data]), len(data), **options))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("method", [ZLIB, ZSTD])
-@pytest.mark.parametrize(("version", "size"), [(1, 20), (2, 24), (3, 32)])
-def test_header_field_by_field(version: int, size: int, method: int) -> None:
-    """Each version's header is read from its own offsets, wherever the bundle begins."""
-    data = header(version, method, 5, 0x01020304, bytes(range(8))) + b"12345"
-    total = None if version == 1 else size + 5
-    expected = CompressedHeader(
-        version, "zstd" if method else "zlib", total, 0x01020304, 0x0706050403020100, offset=3
-    )
-    read = read_compressed_header(memoryview(b"???" + data), 3)
-    assert read == expected
-    assert read.size == size
-    assert read.pack() == data[:size]
 
 
 def tail(version: int, method: int = 1) -> bytes:
@@ -253,35 +237,6 @@ def images(folder: Path, size: int = 100_000) -> list[str]:
     (folder / "host").write_bytes(host)
     (folder / "device").write_bytes(device)
     return [f"-targets={HOST},{GFX906}", "-input=host", "-input=device"]
-
-
-LEVELS = [-200_000, -5, -1, 0, 1, 3, 6, 9, 12, 19, 22, 100]
-
-
-@pytest.mark.llvm
-@pytest.mark.parametrize("level", LEVELS)
-def test_llvm_and_we_read_each_other(bundler: Bundler, tmp_path: Path, level: int) -> None:
-    arguments = images(tmp_path)
-    bundler(*arguments, "-output=plain")
-    plain = (tmp_path / "plain").read_bytes()
-    for version in (2, 3):
-        pack(tmp_path / "ours", [plain], version=version, level=level)
-        targets = (f"-targets={HOST},{GFX906}", "-output=host.out", "-output=device.out")
-        bundler("-unbundle", "-input=ours", *targets)
-        for name in ("host", "device"):
-            assert (tmp_path / f"{name}.out").read_bytes() == (tmp_path / name).read_bytes()
-
-        bundler(
-            *(*arguments, "-compress", f"-compression-level={level}", "-output=theirs"),
-            COMPRESSED_BUNDLE_FORMAT_VERSION=str(version),
-        )
-        theirs = memoryview((tmp_path / "theirs").read_bytes())
-        ours = memoryview((tmp_path / "ours").read_bytes())
-        assert decompress(theirs, read_compressed_header(theirs))[0] == plain
-        sizes = {2: 12, 3: 16}[version]  # where the header is the same again, up to its end
-        assert ours[:8] == theirs[:8]
-        assert ours[sizes : sizes * 2] == theirs[sizes : sizes * 2]
-        assert len(ours) <= 1.05 * len(theirs)
 
 
 @pytest.mark.llvm

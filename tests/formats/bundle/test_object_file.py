@@ -17,16 +17,11 @@ from offload_tool.formats.bundle.object_file import (
     plan_object_bundle,
     read_object_bundle,
 )
-from offload_tool.io import InputFile
 from tests.conftest import Tool, run_tool
 from tests.formats.object_files import (
-    C_SOURCE,
-    CPP_SOURCE,
-    GFX90A,
     GFX906,
     HOST,
     PREFIX,
-    assemble,
     make_coff,
     make_elf,
     write_file,
@@ -72,33 +67,6 @@ def entries_of(data: bytes) -> dict[str, bytes]:
 def bundler(llvm: Tool) -> Path:
     """Return its real path: it runs the llvm-objcopy beside the path it is called by."""
     return Path(llvm("clang-offload-bundler")).resolve()
-
-
-@pytest.mark.llvm
-@pytest.mark.parametrize("target", ["x86_64-linux-gnu", "s390x-linux-gnu"])
-@pytest.mark.parametrize(("suffix", "source"), [("c", C_SOURCE), ("cpp", CPP_SOURCE)])
-def test_llvm_files(
-    target: str, suffix: str, source: str, llvm: Tool, bundler: Path, tmp_path: Path
-) -> None:
-    """The bundled object and the extracted host are clang-offload-bundler's, byte for byte."""
-    (tmp_path / f"a.{suffix}").write_text(source)
-    host, images = tmp_path / "a.o", [tmp_path / "image1", tmp_path / "image2"]
-    run_tool(llvm("clang"), f"--target={target}", "-g", "-c", tmp_path / f"a.{suffix}", "-o", host)
-    images[0].write_bytes(b"one" * 1000)
-    images[1].write_bytes(b"")
-    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
-    inputs = [f"-input={path}" for path in (images[0], host, images[1])]
-    run_tool(bundler, "-type=o", f"-targets={GFX906},{HOST},{GFX90A}", *inputs, f"-output={theirs}")
-    with InputFile(images[0]) as first, InputFile(images[1]) as second:
-        items = [(GFX906, len(first)), (HOST, len(HOST_MARKER)), (GFX90A, len(second))]
-        plan = plan_object_bundle(memoryview(host.read_bytes()), items)
-        write_file(ours, plan, host, [first, HOST_MARKER, second])
-    assert ours.read_bytes() == theirs.read_bytes()
-    run_tool(
-        bundler, "-type=o", "-unbundle", f"-targets={HOST}", f"-input={ours}", f"-output={theirs}"
-    )
-    bundled = ours.read_bytes()
-    assert assemble(plan_host(memoryview(bundled)), bundled, [], tmp_path) == theirs.read_bytes()
 
 
 @pytest.mark.llvm

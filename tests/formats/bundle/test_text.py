@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offload_tool.cli.llvm.bundler import run_bundler
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.bundle import text
 from offload_tool.formats.bundle.binary import BundleEntry
@@ -20,6 +19,7 @@ from offload_tool.formats.bundle.text import (
     marker,
     read_text_bundle,
 )
+from tests.cli.side_by_side import Bench
 from tests.conftest import Tool
 
 HOST = "host-x86_64-unknown-linux-gnu-"
@@ -31,14 +31,6 @@ END = "// __CLANG_OFFLOAD_BUNDLE____END__ "
 
 def entry(name: str, content: bytes, comment: str = "//") -> bytes:
     return marker(comment, text.START, name) + content + marker(comment, text.END, name)
-
-
-def contents(data: bytes, wanted: str | None = None) -> dict[str, bytes]:
-    """Return the first entry of each ID."""
-    view = memoryview(data)
-    accept = None if wanted is None else (lambda name: name == wanted)
-    found = read_text_bundle(view, "//", wanted=accept)
-    return {item.id: bytes(view[item.offset : item.offset + item.size]) for item in reversed(found)}
 
 
 @given(
@@ -114,60 +106,10 @@ def test_ids_of_two_lines() -> None:
 
 
 def test_ids_that_are_no_text() -> None:
-    """An ID's bytes survive reading and writing whatever they are."""
+    """An ID's bytes, its last CR as well, survive reading and writing whatever they are."""
     data = f"\n{START}".encode() + b"hip-\xff\r\nx" + f"\n{END}\n".encode()
     (found,) = read_text_bundle(memoryview(data), "//")
     assert marker("//", text.START, found.id) == data[: found.offset]
-
-
-@pytest.fixture
-def bundler(llvm: Tool, tmp_path: Path) -> Callable[..., bytes | None]:
-    """Return a function that runs LLVM's bundler and returns the output file's bytes."""
-    tool = llvm("clang-offload-bundler")
-
-    def run(*arguments: str) -> bytes | None:
-        out = tmp_path / "out"
-        out.unlink(missing_ok=True)
-        done = subprocess.run(
-            [tool, *arguments, f"-output={out}"], capture_output=True, check=False, timeout=60
-        )
-        return out.read_bytes() if done.returncode == 0 else None
-
-    return run
-
-
-CONTENTS = {
-    "usual": (b"int host;\n", b"int device;\n"),
-    "cr-lf": (b"int host;\r\n\r\n", b"\r\n"),
-    "empty": (b"", b""),
-    "empty-host": (b"", b"x"),
-    "no-final-line-feed": (b"int host;", b"\n\nint device;"),
-    "no-text": (b"\0\xff\xfe\n\n", bytes(range(256)) * 300),
-    "comments": (b"// x\n# x\n; x\n", b"\n// __CLANG_OFFLOAD_BUNDLE____EN\n"),
-}
-
-
-@pytest.mark.llvm
-@pytest.mark.parametrize("kind", COMMENT_MARKS)
-@pytest.mark.parametrize("items", CONTENTS.values(), ids=CONTENTS.keys())
-def test_same_bytes_as_llvm(
-    kind: str, items: tuple[bytes, bytes], bundler: Callable[..., bytes | None], tmp_path: Path
-) -> None:
-    names = (HOST, GFX906)
-    for name, content in zip(names, items, strict=True):
-        (tmp_path / name).write_bytes(content)
-    comment = COMMENT_MARKS[kind]
-    ours = b"".join(entry(*item, comment) for item in zip(names, items, strict=True))
-    inputs = [f"-input={tmp_path / name}" for name in names]
-    assert bundler(f"-type={kind}", f"-targets={HOST},{GFX906}", *inputs) == ours
-
-    bundle = tmp_path / "bundle"
-    bundle.write_bytes(ours)
-    read = read_text_bundle(memoryview(ours), comment)
-    for item in read:
-        theirs = bundler(f"-type={kind}", f"-targets={item.id}", "-unbundle", f"-input={bundle}")
-        assert ours[item.offset : item.offset + item.size] == theirs
-    assert [item.id for item in read] == [HOST, GFX906]
 
 
 def raw(name: str, content: str, lead: str = "\n", tail: str = "\n") -> str:
@@ -191,23 +133,16 @@ UNUSUAL = {
     "start-in-a-line": raw(HOST, f"x {START}{GFX906}\ny"),
     "no-bundle": "int x;\n",
     "other-comment": raw(HOST, "h").replace("//", "#"),
-    # The CR belongs to the IDs. No host: LLVM takes its CR for a target ID, and matches it.
-    "cr-lf-markers": (raw(GFX908, "h") + raw(GFX906, "g")).replace("\n", "\r\n"),
 }
 
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("text", UNUSUAL.values(), ids=UNUSUAL.keys())
-def test_unusual_files_as_in_llvm(
-    text: str, bundler: Callable[..., bytes | None], llvm: Tool, tmp_path: Path
-) -> None:
-    """Listing gives LLVM's IDs in its order; unbundling, its content or nothing."""
-    bundle = tmp_path / "bundle.i"
-    bundle.write_bytes(text.encode())
-    command = [llvm("clang-offload-bundler"), "-type=i", "-list", f"-input={bundle}"]
-    listed = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
-    found = read_text_bundle(memoryview(text.encode()), "//")
-    assert [item.id.encode() for item in found] == listed.split(b"\n")[:-1]
+def test_unusual_files_as_in_llvm(text: str, llvm: Tool, tmp_path: Path, capfdbinary) -> None:
+    """Listing gives LLVM's IDs in its order; unbundling, its content or its error."""
+    bench = Bench(run_bundler, tmp_path, llvm("clang-offload-bundler"), capfdbinary)
+    bench.write("bundle.i", text.encode())
+    bench.assert_same(["-type=i", "-list", "-input=bundle.i"])
     for name in (HOST, GFX906, GFX908):
-        theirs = bundler("-type=i", "-unbundle", f"-targets={name}", f"-input={bundle}")
-        assert contents(text.encode(), wanted=name).get(name) == theirs
+        targets = ["-type=i", "-unbundle", f"-targets={name}"]
+        bench.assert_same([*targets, "-input=bundle.i", "-output=out"], ["out"])

@@ -7,8 +7,6 @@ import struct
 import lz4.block
 import pytest
 import zstandard
-from hypothesis import given
-from hypothesis import strategies as st
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.cuda.fatbin import (
@@ -74,12 +72,6 @@ def test_broken(at: int, value: bytes, message: str) -> None:
         read_cuda_fatbin(memoryview(data), path="name")
 
 
-@given(st.integers(0, len(cuda_fatbin()) - 1))
-def test_cut_short(size: int) -> None:
-    with pytest.raises(FormatError):
-        read_cuda_fatbin(memoryview(cuda_fatbin()[:size]))
-
-
 FLAGS, UNPACKED = 40, 56
 CUBIN_AT = 16 + 64 + 16
 
@@ -130,19 +122,6 @@ def test_unpacked() -> None:
 def test_broken_payload(offset: int, value: int, message: str) -> None:
     with pytest.raises((FormatError, UnsupportedError), match=message):
         unpack(patched(offset, value, 4 if offset in (16, 36) else 8))
-
-
-@given(st.integers(0, len(PACKED) - 1), st.integers(1, 255))
-def test_damaged_payload(at: int, flip: int) -> None:
-    """A changed byte of a payload gives an error, or as many bytes as the header says."""
-    data = bytearray(cuda_fatbin())
-    data[CUBIN_AT + 64 + at] ^= flip
-    error = None
-    try:
-        assert len(unpack(memoryview(data))) == len(CUBIN)
-    except FormatError as raised:
-        error = raised
-    assert error is None or (error.path == "name" and (error.offset or 0) >= CUBIN_AT + 64)
 
 
 def test_found_between() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload_tool.errors import ContentError, FormatError, UnsupportedError, UsageError
+from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.objects.ar import (
     ArchiveReader,
     GrowingArchive,
@@ -244,26 +244,6 @@ def gnu_ar() -> str:
     return found
 
 
-FORMATS = ["gnu", "bsd", "darwin", "coff"]
-
-
-@pytest.mark.llvm
-@pytest.mark.parametrize("format_name", FORMATS)
-@pytest.mark.parametrize("shape", ["all", "equal-names", "15-bytes", "16-bytes", "empty-members"])
-def test_dialects_of_llvm_ar(
-    contents: Contents, format_name: str, llvm: Tool, tmp_path: Path
-) -> None:
-    made = tmp_path / "made.a"
-    paths = lay_out(contents, tmp_path)
-    run_tool(llvm("llvm-ar"), "qcsD", f"--format={format_name}", made, *paths)
-    found = read(made.read_bytes())
-    if format_name == "darwin":  # it pads the contents
-        sizes = [len(data) for _, data in contents]
-        assert all(len(data) - size < 8 for (_, data), size in zip(found, sizes, strict=True))
-        found = [(name, data[:size]) for (name, data), size in zip(found, sizes, strict=True)]
-    assert found == contents
-
-
 @pytest.mark.llvm
 @pytest.mark.parametrize("shape", ["all", "equal-names", "15-bytes", "16-bytes"])
 def test_gnu_ar_archives(contents: Contents, gnu_ar: str, tmp_path: Path) -> None:
@@ -439,16 +419,3 @@ def test_unusual_archives(data: bytes, expected: Contents) -> None:
 
 
 SMALL: Contents = [("a.o", b"aa"), (LONG, b"odd"), ("b.o", b""), ("c.o", b"\n")]
-
-
-def test_truncated_anywhere() -> None:
-    data = archive_of(SMALL)
-    for cut in range(len(data)):
-        members: Contents = []
-        view = memoryview(data[:cut])
-        try:
-            for member in ArchiveReader(view):
-                members.append((member.name, bytes(member.content(view))))
-        except ContentError:
-            pass
-        assert members == SMALL[: len(members)]
