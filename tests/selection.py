@@ -70,7 +70,6 @@ NAMED: dict[str, tuple[str, ...]] = {
     "tests/scons/test_builders.py": (
         "test_bundle_is_what_llvm_makes",
         "test_bundle_of_nodes_and_files",
-        "test_clean",
         "test_compressed_bundle*",
         "test_device_objects",
         "test_dry_run",
@@ -112,7 +111,7 @@ NAMED: dict[str, tuple[str, ...]] = {
     "tests/scons/test_manifest_damage.py": ("test_killed_scons[[]False]",),
     "tests/scons/test_observing.py": ("test_summary", "test_explain_names_the_changed_header"),
     "tests/scons/test_offload_drivers.py": ("test_program_registers_what_clangs_own_does*",),
-    "tests/scons/test_openmp.py": ("test_program",),
+    "tests/scons/test_openmp.py": ("test_nodes_of_a_source",),
     "tests/scons/test_openmp_archives.py": ("test_archives_are_what_llvm_makes",),
     "tests/scons/test_packages.py": (
         "test_extract",

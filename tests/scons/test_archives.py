@@ -127,16 +127,6 @@ def test_change(
     library.assert_up_to_date()
 
 
-def test_comment_in_a_member(library: Project) -> None:
-    """After a comment in a member nothing behind its compiles runs."""
-    library.sconstruct(RELOCATABLE + LIBRARY + PROGRAM).build()
-    library.write("b.hip", PART.replace("NAME", "b") + "// a comment\n")
-    run = library.done()
-    assert run.compiles == passes("b.hip", "host", *BOTH)
-    assert all(line.startswith("HIP") for line in run.actions), run.actions
-    library.assert_up_to_date()
-
-
 def test_two_programs_share_a_library(library: Project) -> None:
     """Two programs of one library share its compiles and its archives per target."""
     library.write("m.hip", KERNEL.replace("kernel", "other"))
@@ -152,26 +142,6 @@ def test_two_programs_share_a_library(library: Project) -> None:
     for program, kernel in (("prog", "_Z6kernelPi"), ("second", "_Z5otherPi")):
         assert library.start(program)[1:] == [kernel]
     library.assert_up_to_date()
-
-
-def test_library_of_bundles_in_another_folder(library: Project) -> None:
-    """OffloadStaticLibrary in a variant folder, with its own SConscript, serves a program."""
-    for name in "ab":
-        (library.folder / "lib").mkdir(exist_ok=True)
-        (library.folder / f"{name}.hip").rename(library.folder / "lib" / f"{name}.hip")
-    library.write(
-        "lib/SConscript",
-        "Import('env')\nlibrary = env.OffloadStaticLibrary('parts', Glob('*.hip'))\n"
-        "Return('library')\n",
-    )
-    library.sconstruct(
-        RELOCATABLE + "library = SConscript('lib/SConscript', variant_dir='out',\n"
-        "                     duplicate=False, exports='env')\n" + PROGRAM
-    ).build()
-    assert (library.folder / "out" / DSAS[1]).exists()
-    library.assert_up_to_date()
-    library.write("lib/b.hip", PART.replace("NAME", "b").replace("7", "8"))
-    assert library.build_once() == passes("lib/b.hip", "host", *BOTH)
 
 
 def test_device_archives_as_link_inputs(library: Project) -> None:
@@ -207,31 +177,3 @@ def test_archive_is_what_llvm_reads(library: Project, llvm: Callable[[str], str]
     for number, name in enumerate(DSAS):
         theirs = library.read(f"theirs.{number}")
         assert library.read(name) == theirs
-
-
-def test_library_without_a_target(library: Project) -> None:
-    """A library that lacks a target of the program fails the build by name."""
-    run = library.sconstruct(
-        RELOCATABLE + "library = env.OffloadArchive('parts', ['a.hip', 'b.hip'],\n"
-        "                             OFFLOAD_ARCH='gfx906')\n" + PROGRAM
-    ).fails("-Q")
-    assert "[libparts.gfx90a_xnack+.a]" in run.errors
-    assert "hip-amdgcn-amd-amdhsa--gfx90a:xnack+" in run.errors
-    assert "libparts.a" in run.errors
-    assert not (library.folder / DSAS[1]).exists()
-
-
-def test_clean_and_aliases(library: Project) -> None:
-    """A target's alias compiles for it alone, and links nothing of an archive of all targets.
-
-    -c leaves nothing; -n does nothing.
-    """
-    before = {path.name for path in library.folder.iterdir()}
-    run = library.sconstruct(RELOCATABLE + LIBRARY + PROGRAM).done("-n")
-    assert run.compiles == []
-    assert "LINK [gfx906] prog.gfx906.co" in run.actions
-    assert library.run("gfx906").actions == [f"HIP [gfx906] {name}.hip" for name in "abk"]
-    library.build()
-    library.build("-c")
-    after = {path.name for path in library.folder.iterdir()}
-    assert after - before <= {"SConstruct", ".sconsign.dblite"}

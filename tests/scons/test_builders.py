@@ -138,15 +138,6 @@ def test_one_cuid_for_all_passes(project: Project) -> None:
     assert len(cuids) == 1
 
 
-def test_clean(project: Project) -> None:
-    """Scons -c removes everything that was built, and nothing else."""
-    before = {path.name for path in project.folder.iterdir()}
-    project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n").build()
-    project.build("-c")
-    after = {path.name for path in project.folder.iterdir()}
-    assert after - before <= {"SConstruct", ".sconsign.dblite"}
-
-
 def test_dry_run(project: Project) -> None:
     """Scons -n names what would be done and does nothing."""
     run = project.sconstruct("env.OffloadBundle('k.hip')\n").done("-n")

@@ -286,16 +286,6 @@ def test_cuda_in_other_suffixes(kernels: Project) -> None:
     assert [i.kind for i in list_images(kernels.folder / "k.o")] == ["cuda", "cuda"]
 
 
-def test_source_without_kernels(kernels: Project) -> None:
-    """A source with host code alone builds and links like any."""
-    kernels.write("plain.cu", "int answer() { return 42; }\n")
-    kernels.sconstruct(
-        PTX_ONLY + "env.OffloadProgram('prog', ['plain.cu', 'k.cu', 'runtime.c', 'main.c'])\n", HEAD
-    ).build()
-    assert "_Z6kernelPi" in kernels.start()
-    kernels.assert_up_to_date()
-
-
 def test_package_and_registration(kernels: Project) -> None:
     """OffloadPackage holds each PTX; OffloadWrapper registers a fat binary by itself."""
     assert kernels.sconstruct(

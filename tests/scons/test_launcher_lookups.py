@@ -26,12 +26,6 @@ def earlier(project: Project) -> None:
     project.write("a/value.h", OTHER_VALUE)
 
 
-def linked(project: Project) -> None:
-    (project.folder / "a").rmdir()
-    project.write("other/value.h", OTHER_VALUE)
-    (project.folder / "a").symlink_to("other")
-
-
 def extra(project: Project) -> None:
     project.write("a/extra.h", "#undef HERE\n" + OTHER_VALUE)
 
@@ -48,9 +42,6 @@ ONCE = "#pragma once\n#ifdef HERE\n#undef HERE\n#define HERE 2\n#else\n#define H
 CASES: dict[str, tuple[str, str, Callable[[Project], None]]] = {
     "a header earlier on the path": ("#include <value.h>\n", "", earlier),
     "__has_include": ("#include <value.h>\n" + ASKING, "", extra),
-    "a folder by a symbolic link": ("#include <value.h>\n", "", linked),
-    "-include": ("", "env.Append(CCFLAGS=['-include', 'value.h'])\n", earlier),
-    "#include_next": ("#include <next.h>\n", "env.Prepend(CCFLAGS='-In')\n", earlier),
     "a link that becomes a copy": ('#include "b/once.h"\n#include "b/again.h"\n', "", copied),
 }
 
@@ -58,7 +49,6 @@ CASES: dict[str, tuple[str, str, Callable[[Project], None]]] = {
 def prepare(project: Project, cache: Cache, case: str) -> None:  # noqa: F811
     head, setting, _ = CASES[case]
     (project.folder / "a").mkdir()
-    project.write("n/next.h", "#include_next <value.h>\n")
     project.write("b/value.h", ONE_VALUE)
     project.write("b/once.h", ONCE)
     (project.folder / "b" / "again.h").symlink_to("once.h")

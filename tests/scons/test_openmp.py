@@ -262,20 +262,6 @@ def test_by_flags(regions: Project) -> None:
     assert len(kernels(modules(regions)[0])) == 1
 
 
-def test_program(runnable: Project) -> None:
-    """The program runs on the device, after an atomic save too, and sees what changes."""
-    runnable.build()
-    assert answer(runnable) == "answer 1"
-    runnable.assert_up_to_date()
-    replace(runnable.folder / "work.c")
-    assert runnable.build() == ALL
-    assert answer(runnable) == "answer 1"
-    replace(runnable.folder / "work.c", REGION.replace("VALUE", "VALUE + 41"))
-    assert runnable.build() == ALL
-    assert answer(runnable) == "answer 42"
-    runnable.assert_up_to_date()
-
-
 @pytest.mark.parametrize(
     "program",
     [

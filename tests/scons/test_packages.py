@@ -168,13 +168,6 @@ def test_wrapped_bundle_registers(project: Project) -> None:
     project.assert_up_to_date()
 
 
-def test_two_bundles_in_one_wrapper(project: Project) -> None:
-    """A wrapper has one bundle; of two there is an error in words when it is built."""
-    project.sconstruct(WRAPPER + PACKAGE + "env.OffloadWrapper('w.o', [bundle, package])\n")
-    assert "uses a single fatbinary" in project.fails("-Q").errors
-    assert not (project.folder / "w.o").exists()
-
-
 def test_without_llvmlite(project: Project) -> None:
     """The build's clang makes objects and bitcode; llvmlite is not needed."""
     project.write("hidden/llvmlite/__init__.py", "raise ModuleNotFoundError('hidden')\n")

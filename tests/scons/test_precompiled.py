@@ -199,15 +199,6 @@ def test_summary(
     assert "-include-pch" not in log  # so that caches hit
 
 
-def test_none_for_one_edited_source(project: Project) -> None:
-    """A source that is edited again and again gets no precompiled header of its own."""
-    settings(project, ON, ONE, names=["a"])
-    for number in range(3):
-        project.write("a.hip", BEGIN + BODY.replace("NAME", "a") + f"// {number}\n")
-        assert summary(project.run()) == f"0 compiles with, 2 without (2: {UNLIKE})"
-    assert not (project.folder / PCH_FOLDER).exists()
-
-
 def test_none_for_plain_sources(project: Project) -> None:
     """C and C++ sources that begin alike are compiled by SCons's own commands, without any."""
     project.write("first/header.h", "int shared();\n")
@@ -289,18 +280,6 @@ def test_copied_checkout(project: Project, tmp_path: Path) -> None:
     shutil.rmtree(project.folder)
     copy.assert_up_to_date()
     assert str(project.folder) not in (copy.folder / ".a.gfx906.co.manifest").read_text()
-
-
-def test_cache(project: Project) -> None:
-    """A CacheDir serves builds with PCHs and without alike; what it gives needs none."""
-    cache = "CacheDir('../cache')"
-    settings(project, ON, cache)
-    assert len(project.build()) == 9
-    for lines in ([cache], [ON, cache]):
-        project.build("-c")
-        settings(project, *lines)
-        assert project.build() == []
-        assert pchs(project) == []
 
 
 def test_check(project: Project) -> None:

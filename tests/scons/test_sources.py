@@ -55,12 +55,6 @@ def test_wrong_sources(project: Project) -> None:
     ).build("-n", "k.hip")
 
 
-def test_missing_file(project: Project) -> None:
-    """A source that is not there is named when it is needed."""
-    project.sconstruct("env.OffloadObject('gone.hip')\n")
-    assert "Source `gone.hip' not found" in project.fails().errors
-
-
 @pytest.mark.parametrize(
     "source",
     [

@@ -62,19 +62,17 @@ def test_clean_and_help(project: Project, name: str) -> None:
     assert project.done("-c").output.count("Removed") == 0
 
 
-def test_clean_of_what_cannot_be_built(project: Project) -> None:
+LACKING = {
+    "runtime": ("'none', OFFLOAD_LINK_FLAGS=[]", "OpenMP code for sm_80 cannot be linked"),
+    "ptxas": ("'/no/ptxas', OFFLOAD_DEVICE_RUNTIME=[]", "OFFLOAD_PTXAS='/no/ptxas' cannot be run"),
+}
+
+
+@pytest.mark.parametrize(("ptxas", "message"), LACKING.values(), ids=LACKING.keys())
+def test_clean_of_what_cannot_be_built(project: Project, ptxas: str, message: str) -> None:
     """A program that lacks a program or library of this machine is no error until it is built."""
     project.write("work.c", REGION)
-    variables = "OFFLOAD_ARCH='sm_80', OFFLOAD_PTXAS='none', OFFLOAD_LINK_FLAGS=[]"
+    variables = f"OFFLOAD_ARCH='sm_80', OFFLOAD_PTXAS={ptxas}"
     project.sconstruct(f"env.OffloadProgram('p', 'work.c', {variables})\n", OPENMP)
-    assert "OpenMP code for sm_80 cannot be linked" in project.fails().errors
-    assert project.done("-c").errors == ""
-
-
-def test_clean_without_the_ptxas_that_is_named(project: Project) -> None:
-    """Nothing asks for a program of OpenMP's passes until they are to be built."""
-    project.write("work.c", REGION)
-    variables = "OFFLOAD_ARCH='sm_80', OFFLOAD_PTXAS='/no/ptxas', OFFLOAD_DEVICE_RUNTIME=[]"
-    project.sconstruct(f"env.OffloadProgram('p', 'work.c', {variables})\n", OPENMP)
-    assert "OFFLOAD_PTXAS='/no/ptxas' cannot be run" in project.fails().errors
+    assert message in project.fails().errors
     assert project.done("-c").errors == ""
