@@ -206,34 +206,6 @@ def test_installed_tree(kpacked: Project, tmp_path: Path) -> None:
     assert_own_code(kpacked, str(tmp_path / "moved/bin/prog"))
 
 
-def test_variant_folders_and_cache(kpacked: Project) -> None:
-    """Variant folders have archives of their own, and a CacheDir gives them back."""
-    kpacked.write("SConscript", f"Import('env')\nenv.OffloadProgram('prog', {PARTS})\n")
-    kpacked.sconstruct(
-        HEAD + "CacheDir('cache')\n"
-        "for v in (1, 2): SConscript('SConscript', variant_dir=f'v{v}', duplicate=False,"
-        " exports={'env': env.Clone(CPPDEFINES={'VALUE': v})})\n"
-    ).build("-j2")
-    for variant in ("v1", "v2"):
-        assert_own_code(kpacked, f"{variant}/prog")
-    before = {p: p.read_bytes() for p in sorted(kpacked.folder.rglob("demo_*.kpack"))}
-    assert len(before) == 4
-    kpacked.build("-c")
-    assert kpacked.build("-j2") == []
-    assert {p: p.read_bytes() for p in before} == before
-
-
-def test_aliases_and_clean(kpacked: Project) -> None:
-    """A target ID on the command line builds its archive, and a clean removes all archives."""
-    kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {PARTS})\n")
-    assert kpacked.build("gfx90a:xnack+") == ["one.hip gfx90a:xnack+", "two.hip gfx90a:xnack+"]
-    folder = kpacked.folder / ".kpack"
-    assert [path.name for path in folder.iterdir()] == ["demo_gfx90a:xnack+.kpack"]
-    kpacked.build()
-    kpacked.build("-c")
-    assert list(folder.iterdir()) == []
-
-
 def test_archives_of_removed_targets(kpacked: Project) -> None:
     """A build tells of the archive of a target that it makes no more, and of nothing else."""
     body = f"env.OffloadProgram('prog', {PARTS})\n"
