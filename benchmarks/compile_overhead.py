@@ -91,8 +91,8 @@ def _best(runs: Sequence[Figures]) -> Figures:
 
 def _call(folder: Path) -> None:
     (folder / "k.hip").write_text(KERNEL.format(number=1))
-    wanted = WantedPass("hip", "device", "13", "gfx906")
-    direct = pass_command(wanted, "k.hip", environ=os.environ, flags=FLAGS)
+    wanted = WantedPass("hip", "device", "13", "k.hip", os.environ, FLAGS, "gfx906")
+    direct = pass_command(wanted)
     options = [*direct.args, *FLAGS, *direct.last, *dependency_flags("direct.d")]
     own = [*_tool(), "compile", "k.hip", "-o", "own.co", "--target-id", "gfx906"]
     commands = {

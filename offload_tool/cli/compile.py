@@ -147,22 +147,18 @@ def _compile(options: argparse.Namespace, flags: Sequence[str], environ: Mapping
     (source,) = options.sources
     stage: Stage = options.stage
     cuid = derive_cuid(source) if options.cuid is None else options.cuid
-    wanted = WantedPass(_kind(options), stage, cuid, options.target_id, options.rdc)
+    target, rdc, host_ir = options.target_id, options.rdc, options.host_ir
+    kind = _kind(options)
+    wanted = WantedPass(kind, stage, cuid, source, environ, flags, target, rdc, host_ir)
     outputs = Outputs(options.output, options.depfile, options.stamp)
     if options.emit_pch:
         from offload_tool.pch.compile_command import emit_pch
 
         _refuse(options, ("pch", "host_ir"), "--emit-pch")
-        return emit_pch(
-            wanted, source, outputs, environ=environ, flags=flags, report=_print_message
-        )
+        return emit_pch(wanted, outputs, report=_print_message)
     return run_pass(
         wanted,
-        source,
         outputs,
-        environ=environ,
-        flags=flags,
-        host_ir=options.host_ir,
         runner=_choose_runner(wanted, environ),
         accelerator=_accelerator(options, environ),
     )

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,8 +37,6 @@ from offload_tool.clang.job_plan import (
 from offload_tool.launch.scheduler import Queries
 
 if TYPE_CHECKING:
-    from offload_tool.launch.jobserver import Slots
-
     Target = tuple[str, str]
     """Triple and target ID."""
 
@@ -54,12 +52,10 @@ _IMAGE = re.compile(r"--image=file=(.*),triple=([^,]+),arch=([^,]+),kind=\w+(?:,
 _BUNDLER = "clang-offload-bundler"
 
 
-def link_each_target(
-    plan: DriverPlan, folder: str, environ: Mapping[str, str], slots: Slots
-) -> None:
+def link_each_target(plan: DriverPlan, queries: Queries) -> None:
     """Replace a plan's ``clang-linker-wrapper`` by links of single targets.
 
-    `folder` is that of the plan's temporary files.
+    The plan's temporary files are in the folder of the queries.
 
     :raises UnknownPlanError: the jobs are not all recognised; the plan is unchanged.
     """
@@ -69,7 +65,7 @@ def link_each_target(
         raise UnknownPlanError("the job also links the host's object")  # clang 21
     (packager,) = before
     images = _images(packager, {job.output for job in plan.jobs if job.kind == "cc1"})
-    queries = Queries(f"{folder}/queries", slots, environ)
+    queries = queries.in_folder(f"{queries.folder}/queries")
     os.mkdir(queries.folder)
     links, messages = _links(wrapper, packager, images, queries)
     at = plan.jobs.index(wrapper)

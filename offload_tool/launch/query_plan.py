@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from offload_tool.clang.driver import PLAN, terminal_args
 from offload_tool.clang.job_plan import DriverPlan, UnknownPlanError, read_plan
@@ -28,9 +28,6 @@ from offload_tool.errors import UsageError
 from offload_tool.launch.passthrough import why_args_not_split, why_unknown
 from offload_tool.launch.scheduler import Queries
 from offload_tool.toolchain.driver_cache import cached_query, program_of
-
-if TYPE_CHECKING:
-    from offload_tool.launch.jobserver import Slots
 
 _FOR_TARGET = "-Xarch_gfx"
 _MARK = "\0folder"
@@ -56,17 +53,12 @@ class QueriedPlan(NamedTuple):
     """What to report."""
 
 
-def find_plan(
-    command: Sequence[str],
-    environ: Mapping[str, str],
-    folder: str,
-    queries: Queries,
-    slots: Slots,
-) -> QueriedPlan:
-    """Return the plan of a command, with its temporary files in `folder`.
+def find_plan(command: Sequence[str], environ: Mapping[str, str], queries: Queries) -> QueriedPlan:
+    """Return the plan of a command, with its temporary files in the folder of the queries.
 
     :raises PassedThroughError: it is not known.
     """
+    folder = queries.folder
     reason = why_unknown(command[0], environ)
     if reason:
         raise PassedThroughError(reason)
@@ -88,7 +80,7 @@ def find_plan(
         nonlocal is_configured
         text = _query([command[0], PLAN, *args], queries)
         is_configured = _CONFIGURED in text
-        plan, notes = _with_each_link(text, environ, folder, slots)
+        plan, notes = _with_each_link(text, queries)
         plan.rename(folder, _MARK)
         return {"plan": plan.as_value(), "notes": [note.replace(folder, _MARK) for note in notes]}
 
@@ -126,9 +118,7 @@ def _query(command: Sequence[str], queries: Queries) -> str:
     return text
 
 
-def _with_each_link(
-    text: str, environ: Mapping[str, str], folder: str, slots: Slots
-) -> tuple[DriverPlan, list[str]]:
+def _with_each_link(text: str, queries: Queries) -> tuple[DriverPlan, list[str]]:
     """Parse the driver's output; replace the new driver's one link for all targets by theirs."""
     notes = []
     try:
@@ -139,7 +129,7 @@ def _with_each_link(
         from offload_tool.launch.linker_wrapper import link_each_target
 
         try:
-            link_each_target(plan, folder, environ, slots)
+            link_each_target(plan, queries)
         except UnknownPlanError as error:
             notes.append(f"all targets are linked in one job: {error}")
     return plan, notes

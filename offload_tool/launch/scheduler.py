@@ -83,6 +83,10 @@ class Queries:
         self._environment = {**environment, "TMPDIR": folder}
         self._count = itertools.count()
 
+    def in_folder(self, folder: str) -> Queries:
+        """Return queries in another folder, which exists."""
+        return Queries(folder, self._slots, self._environment)
+
     def run(self, commands: Iterable[Sequence[str]]) -> list[str | None]:
         """Run commands; return the messages of each, None if it fails or another failed before.
 

@@ -94,7 +94,7 @@ class _Split:
         self._memory: Memory | None = None
 
     def run(self) -> tuple[int, bytes, bytes]:
-        found = find_plan(self._command, self._environ, self._folder, self._queries, self._slots)
+        found = find_plan(self._command, self._environ, self._queries)
         self._plan, self._cuid_args = found.plan, found.cuid_args
         for note in found.notes:
             self._report(note)

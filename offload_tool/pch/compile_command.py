@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
@@ -30,16 +30,8 @@ if TYPE_CHECKING:
     from offload_tool.run.cut_off import Stages
 
 
-def emit_pch(
-    wanted: WantedPass,
-    source: str,
-    outputs: Outputs,
-    *,
-    environ: Mapping[str, str],
-    flags: Sequence[str] = (),
-    report: Callable[[str], None],
-) -> int:
-    """Make a PCH of the leading includes of `source`; return the compiler's exit status.
+def emit_pch(wanted: WantedPass, outputs: Outputs, *, report: Callable[[str], None]) -> int:
+    """Make a PCH of the leading includes of a source; return the compiler's exit status.
 
     If there are none, the PCH holds the first header on the chain of first includes. If no PCH is
     possible, the output is a line with the reason, which `report` also prints.
@@ -48,19 +40,19 @@ def emit_pch(
     :raises FileError: an input cannot be read, or an output cannot be written.
     :raises CompilerError: no compiler, or one that cannot be run.
     """
-    check_names([source], outputs)
-    check_flags(flags)
-    check_depfile_flags(flags, outputs.depfile)
-    parts = pass_command(wanted, source, environ=environ, flags=flags)
-    recipe = _recipe(outputs.file, wanted, parts, flags, environ)
-    candidates = recipe.search_path.candidates(source)
+    check_names([wanted.source], outputs)
+    check_flags(wanted.flags)
+    check_depfile_flags(wanted.flags, outputs.depfile)
+    parts = pass_command(wanted)
+    recipe = _recipe(outputs.file, wanted, parts)
+    candidates = recipe.search_path.candidates(wanted.source)
     if not candidates.all:
         raise UsageError(
             f"'{candidates.stop}': expected lines '#include <...>', or one of a header that has "
             "'#pragma once' or an include guard"
         )
-    installed = [source, *parts.installed]
-    reason = _reason(recipe, wanted, parts, environ)
+    installed = [wanted.source, *parts.installed]
+    reason = _reason(recipe, wanted, parts)
     if reason:
         pch.refuse(outputs.file, reason)
         write_depfile_and_stamp(outputs, installed, parts.compiler)
@@ -91,18 +83,15 @@ class PassWithPch:
         *,
         wanted: WantedPass,
         parts: PassCommand,
-        source: str,
-        flags: Sequence[str],
         command: Command,
-        environ: Mapping[str, str],
         stages: Stages | None,
     ) -> None:
         """Set the PCH `file`, `report` for the reason against it, and a `launcher` or `stages`."""
         self._report, self._launcher, self._stages = report, launcher, stages
-        self._file, self._source, self._command = file, source, command
-        self._recipe = _recipe(file, wanted, parts, flags, environ)
-        self._reason = functools.partial(_reason, self._recipe, wanted, parts, environ)
-        self._is_distributed = bool(environ.get("OFFLOAD_DIST"))
+        self._file, self._source, self._command = file, wanted.source, command
+        self._recipe = _recipe(file, wanted, parts)
+        self._reason = functools.partial(_reason, self._recipe, wanted, parts)
+        self._is_distributed = bool(wanted.environ.get("OFFLOAD_DIST"))
         self._used: pch.UsablePch | None = None
 
     def run(self) -> bool:
@@ -132,29 +121,21 @@ class PassWithPch:
         return listed if self._used is None else self._used.files_read(self._source, listed)
 
 
-def _recipe(
-    file: str,
-    wanted: WantedPass,
-    parts: PassCommand,
-    flags: Sequence[str],
-    environ: Mapping[str, str],
-) -> PchRecipe:
-    args = [*parts.args, *flags, *parts.last]
+def _recipe(file: str, wanted: WantedPass, parts: PassCommand) -> PchRecipe:
+    args = [*parts.args, *wanted.flags, *parts.last]
     return PchRecipe(
         os.path.abspath(file),
         wanted.stage,
         pch.args_without_source(args),
         len(parts.compiler),
-        {**environ, **parts.environment},
+        {**wanted.environ, **parts.environment},
         parts.identity,
-        functools.cache(lambda: implicit_inputs_of(parts, args, environ)),
+        functools.cache(lambda: implicit_inputs_of(parts, args, wanted.environ)),
         functools.cache(lambda: compiler_version(parts)),
     )
 
 
-def _reason(
-    recipe: PchRecipe, wanted: WantedPass, parts: PassCommand, environ: Mapping[str, str]
-) -> str:
+def _reason(recipe: PchRecipe, wanted: WantedPass, parts: PassCommand) -> str:
     """Return why the pass's flags rule out a PCH; "" if they do not."""
 
     def find() -> str:
@@ -163,5 +144,5 @@ def _reason(
         return reason_of_flags(wanted.kind, recipe.args, recipe.environment)
 
     args = [wanted.kind, wanted.stage, *recipe.args]
-    reason: str = cached_for_pass("precompiled header", parts, args, environ, find)
+    reason: str = cached_for_pass("precompiled header", parts, args, wanted.environ, find)
     return reason

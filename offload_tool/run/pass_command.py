@@ -32,13 +32,20 @@ _CUID, _HOST_IR = "\0cuid", "\0host-ir"
 
 
 class WantedPass(NamedTuple):
-    """A `passes.CompilePass` as requested, neither parsed nor checked."""
+    """A `passes.CompilePass` over a source as requested, neither parsed nor checked."""
 
     kind: str
     stage: Stage
     cuid: str
+    source: str
+    environ: Mapping[str, str]
+    """The environment, which selects the compiler."""
+    flags: Sequence[str] = ()
+    """The user's, which follow those of the pass."""
     target: str | None = None
     rdc: bool = False
+    host_ir: str | None = None
+    """The host IR, which all further passes of an OpenMP source read."""
 
     def parse(self, compiler: Callable[[], Toolchain] | None = None) -> CompilePass:
         """Return the parsed pass; without a `compiler` to query, allow unknown targets.
@@ -62,10 +69,10 @@ class WantedPass(NamedTuple):
             device = devices[0]
         return compile_pass(self.kind, self.stage, self.cuid, device, rdc=self.rdc)
 
-    def check(self, output: str, host_ir: str | None) -> None:
+    def check(self, output: str) -> None:
         """Check the output as `CompilePass.check` does; raise CodeObjectError."""
         if self.kind != "hip" or self.rdc:
-            self.parse().check(output, host_ir)
+            self.parse().check(output, self.host_ir)
             return
         # Most passes are these. This check imports half as many modules as `parse` does.
         from offload_tool.passes.verify_output import (
@@ -110,19 +117,13 @@ class PassCommand(NamedTuple):
     """Fields of its `Toolchain`: the dependencies of the results."""
 
 
-def pass_command(
-    wanted: WantedPass,
-    source: str,
-    *,
-    environ: Mapping[str, str],
-    flags: Sequence[str] = (),
-    host_ir: str | None = None,
-) -> PassCommand:
-    """Return the command of a pass over `source`, up to the user's `flags`.
+def pass_command(wanted: WantedPass) -> PassCommand:
+    """Return the command of a pass, up to the user's flags.
 
     :raises CompilerError, TargetIDError, UsageError: no compiler; see `WantedPass.parse`.
     """
-    suffix = os.path.splitext(source)[1]
+    environ, flags = wanted.environ, wanted.flags
+    suffix = os.path.splitext(wanted.source)[1]
     key = ["pass", *_toolchain_key(environ)]
     key += (wanted.kind, wanted.stage, str(wanted.target), str(wanted.rdc), suffix)
     deciding = relevant_flags(flags)
@@ -188,7 +189,7 @@ def pass_command(
         result = cached(key_with_flags, lambda: find(flags, lenient=True))
     for doubt in result["toolchain"]["doubts"]:
         sys.stderr.write(f"offload-tool compile: warning: {doubt}; compiled all the same\n")
-    for mark, name in ((_CUID, wanted.cuid), (_HOST_IR, host_ir or "")):
+    for mark, name in ((_CUID, wanted.cuid), (_HOST_IR, wanted.host_ir or "")):
         result["args"] = [arg.replace(mark, name) for arg in result["args"]]
     return PassCommand(*(result[name] for name in PassCommand._fields))
 

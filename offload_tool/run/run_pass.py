@@ -81,20 +81,15 @@ class Outputs(NamedTuple):
 
 def run_pass(
     wanted: WantedPass,
-    source: str,
     outputs: Outputs,
     *,
-    environ: Mapping[str, str],
-    flags: Sequence[str] = (),
-    host_ir: str | None = None,
     runner: Runner | None = None,
     accelerator: Accelerator | None = None,
 ) -> int:
-    """Compile `source` to `outputs`; return the compiler's exit status, 0 on success.
+    """Compile a source to `outputs`; return the compiler's exit status, 0 on success.
 
-    `environ` selects the compiler; `runner` runs it, or this process if None. Its messages go to
-    standard error. `flags` follow those of the pass. All further passes of an OpenMP source read
-    its host IR. An `accelerator` may run the pass in a faster way.
+    The `runner` runs the compiler, or this process if None. Its messages go to standard error. An
+    `accelerator` may run the pass in a faster way.
 
     :raises TargetIDError, UsageError: no such pass, too many or too few inputs, an output that
         would replace an input, or flags that name another output or depfile, or lack a value.
@@ -102,12 +97,13 @@ def run_pass(
     :raises CompilerError: no compiler, or one that cannot be run.
     :raises CodeObjectError: the compiler wrote an unexpected output.
     """
+    source, environ, flags, host_ir = wanted.source, wanted.environ, wanted.flags, wanted.host_ir
     inputs = [source] if host_ir is None else [source, host_ir]
     output, depfile = outputs.file, compiler_depfile(outputs.file)
     check_names(inputs, outputs)
     check_flags(flags, rdc=wanted.rdc)
     check_depfile_flags(flags, outputs.depfile)
-    parts = pass_command(wanted, source, environ=environ, flags=flags, host_ir=host_ir)
+    parts = pass_command(wanted)
     if parts.needs_host_ir and host_ir is None:
         raise UsageError("this pass of an OpenMP source reads its host IR; give --host-ir F")
     if host_ir is not None and not parts.needs_host_ir:
@@ -118,20 +114,12 @@ def run_pass(
     read = source if parts.writes_depfile else inputs[-1]
     own = (*parts.args[len(parts.compiler) :], *flags, *parts.last)
     plain = Command(tuple(parts.compiler), own, output, read)
-    key = [] if runner is None else _cache_key(wanted, host_ir)
+    key = [] if runner is None else _cache_key(wanted)
     command = plain._replace(depfile=depfile if parts.writes_depfile else "").with_flags(*key)
     stages = _stages(environ) if parts.can_bypass_driver and runner is None else None
     faster = None
     if accelerator is not None:
-        faster = accelerator(
-            wanted=wanted,
-            parts=parts,
-            source=source,
-            flags=flags,
-            command=command,
-            environ=environ,
-            stages=stages,
-        )
+        faster = accelerator(wanted=wanted, parts=parts, command=command, stages=stages)
 
     def listed() -> list[str]:
         from offload_tool.manifest.inputs import files_read
@@ -159,7 +147,7 @@ def run_pass(
 
     def check() -> None:
         try:
-            wanted.check(output, host_ir)
+            wanted.check(output)
         except CodeObjectError as error:
             if runner is None:
                 raise
@@ -206,15 +194,15 @@ def _stages(environ: Mapping[str, str]) -> Stages:
     return Stages(is_on=switch == "1")
 
 
-def _cache_key(wanted: WantedPass, host_ir: str | None) -> list[str]:
+def _cache_key(wanted: WantedPass) -> list[str]:
     """Return an option without effect that separates OpenMP compiles in a launcher's cache.
 
     Outputs depend on inode numbers: of the files in the host IR, or of those it will have.
     """
-    if host_ir is not None:
+    if wanted.host_ir is not None:
         import hashlib
 
-        with open(host_ir, "rb") as file:
+        with open(wanted.host_ir, "rb") as file:
             key = hashlib.sha256(file.read()).hexdigest()
     elif wanted.stage == "host-ir":
         key = os.urandom(16).hex()

@@ -108,10 +108,10 @@ def test_a_trial_is_the_passes_own_command(
     flags = BARE
     find_toolchain(clang=clang, jobs=(Job(kind, (target,), flags, source=source),))
     *own, output, empty = run[-1]
-    wanted = WantedPass(kind, "device", "trial", target)
     host_ir = next((arg for arg in own if arg.endswith("host.bc")), None)
     environ = {**os.environ, "OFFLOAD_CLANG": clang}
-    command = pass_command(wanted, source, environ=environ, flags=flags, host_ir=host_ir)
+    wanted = WantedPass(kind, "device", "trial", source, environ, flags, target, host_ir=host_ir)
+    command = pass_command(wanted)
     of_trial = [
         *BARE[::-1],
         "-w",
