@@ -225,8 +225,13 @@ def judge(
     with_identity: bool = False,
 ) -> Judgement:
     """Return whether a record is valid for this key, the present files and, if given, `output`."""
-    reason = _why_outdated(record, key, digests, output, with_identity=with_identity)
-    if record is None or reason is not None:
+    if record is None:
+        return Judgement(State.OUTDATED, Reason(Cause.NO_RECORD))
+    reason = key.change_from(record.key)
+    if reason is None and output is not None:
+        reason = _damage(record, digests, output)
+    reason = reason or _changed_input(record, digests, with_identity)
+    if reason is not None:
         return Judgement(State.OUTDATED, reason)
     found_now = appeared(record.lookups, frozenset(record.inputs), digests)
     known = record.lookups.origins
@@ -240,21 +245,7 @@ def judge(
     return Judgement(State.CURRENT)
 
 
-def _why_outdated(
-    record: PassRecord | None,
-    key: Key,
-    digests: DigestCache,
-    output: str | None,
-    *,
-    with_identity: bool,
-) -> Reason | None:
-    if record is None:
-        return Reason(Cause.NO_RECORD)
-    reason = key.change_from(record.key)
-    if reason is None and output is not None:
-        reason = _damage(record, digests, output)
-    if reason is not None:
-        return reason
+def _changed_input(record: PassRecord, digests: DigestCache, with_identity: bool) -> Reason | None:
     for name, digest in _inputs_to_check(record.inputs, digests, with_identity).items():
         if _digest_with_identity(name, digests.digest(name), with_identity) != digest:
             return Reason(Cause.WRITTEN if digest == CHANGED else Cause.INPUT, name)
