@@ -62,6 +62,22 @@ _CHOICES = [
     ("-fdiagnostics-color=always", "-fno-caret-diagnostics", "-ferror-limit=1"),
     ("-Wl,--nothing", "-L.", "-no-such-option", "-Wno-no-such"),
 ]
+_OF_CUDA = [
+    ("-std=c++17", "-std=c++20"),
+    ("-O0", "-O1", "-O2", "-Os"),
+    ("-Xarch_host -g", "-Xarch_host -gline-tables-only", "-g0"),
+    ("-fPIC", "-fno-pic"),
+    ("-fgpu-rdc", "-fno-gpu-rdc"),
+    ("--offload-new-driver", "--no-offload-new-driver"),
+    ("-MD", "-MMD -MP", "-MD -MF other.d"),
+    ("-Xarch_sm_90 -DONE", "-Xarch_device -O1", "-Xarch_host -O3"),
+    ("-Wall", "-w", "-Werror -Weverything"),
+    ("--cuda-include-ptx=all", "--no-cuda-include-ptx=sm_90", "-Xcuda-ptxas --warn-on-spills"),
+    ("-ffast-math", "-fcuda-flush-denormals-to-zero", "-fgpu-approx-transcendentals"),
+    ("--offload-arch=sm_86,sm_89", "--no-offload-arch=sm_80", "--offload-arch=sm_90a"),
+    ("-x cuda", "-DVALUE_2=2", "-include value.h", "-mllvm -nvptx-fma-level=0"),
+    ("-fno-exceptions", "-save-temps", "-fsave-optimization-record", "-fcuda-short-ptr"),
+]
 _OBJECTS = ("s.o", "out/s.o", "ü b/with $'.o")
 _ARCHS = {
     "hip": ("gfx906", "gfx90a:xnack+", "gfx942", "gfx1100"),
@@ -114,6 +130,7 @@ class Trial:
         self.kind = kind
         self.count: Counter[str] = Counter()
         self._clang = clang
+        self._choices = [*_CHOICES, *_OF_CUDA] if kind == "cuda" else _CHOICES
         for _ in range(_TRIES):
             self._make()
             if self._by_driver().returncode == 0 or self.chosen.random() < _WRONG:
@@ -193,7 +210,7 @@ class Trial:
     def _random_flags(self) -> list[str]:
         chosen = self.chosen
         picked = [chosen.choice(_DRIVERS)]
-        for choices in chosen.sample(_CHOICES, chosen.choice((0, 1, 1, 2, 3))):
+        for choices in chosen.sample(self._choices, chosen.choice((0, 1, 1, 2, 3))):
             picked.append(chosen.choice(choices))
         if chosen.random() < 0.4:
             picked.append(chosen.choice(alternatives(USUAL)))
@@ -307,7 +324,7 @@ class Trial:
         self._flags = (
             self._random_flags()
             if self.chosen.random() < 0.5
-            else self._flags + self.chosen.choice(self.chosen.choice(_CHOICES)).split()
+            else self._flags + self.chosen.choice(self.chosen.choice(self._choices)).split()
         )
 
     def variable(self) -> None:

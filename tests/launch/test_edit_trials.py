@@ -33,7 +33,7 @@ def test_edits(seed: int, tmp_path: Path, llvm: Callable[[str], str]) -> None:
     assert trial.count["compiles"] == 9
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(3))
 def test_edits_of_cuda(
     seed: int, tmp_path: Path, llvm: Callable[[str], str], nvidia: Callable[[str], Path]
 ) -> None:

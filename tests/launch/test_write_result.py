@@ -58,42 +58,21 @@ def both(tmp_path: Path, llvm: Callable[[str], str]) -> Both:
     return compile_both
 
 
-def device(name: str) -> Callable[[Path], None]:
+def device(place: Path) -> None:
     """Make a device like /dev/null, which only root can."""
-
-    def make(place: Path) -> None:
-        try:
-            os.mknod(place / name, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
-        except PermissionError:
-            pytest.skip("devices are root's to make")
-
-    return make
+    try:
+        os.mknod(place / "null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("devices are root's to make")
 
 
-@pytest.mark.parametrize("words", ["-o null", "-o s.o -MD -MF null"])
-@pytest.mark.parametrize("text", ["", "this is an error\n"], ids=["well", "error"])
-def test_device(words: str, text: str, both: Both) -> None:
-    """A device that is to get object or depfile stays a device, also after an error."""
-
-    def prepare(place: Path) -> None:
-        device("null")(place)
-        (place / "s.hip").write_text(text)
-
-    driver, ours = both(prepare, ["-c", "s.hip", *words.split()])
-    assert _but_count(ours) == _but_count(driver)
+def mistake(place: Path) -> None:
+    device(place)
+    (place / "s.hip").write_text("this is an error\n")
 
 
-def _but_count(result: object) -> object:
-    """Return a result without the lines that count messages, which name the first target."""
-    status, lines, files = result  # type: ignore[misc]
-    return status, [line for line in lines if " generated when" not in line], files
-
-
-@pytest.mark.parametrize("words", ["-o no/s.o", "-o s.o -MD -MF no/s.d", "-o value.h/s.o", "-o d"])
-def test_no_place(words: str, both: Both) -> None:
-    """Where nothing can be written, the message is the driver's."""
-    driver, ours = both(lambda place: (place / "d").mkdir(), ["-c", "s.hip", *words.split()])
-    assert ours == driver
+def folder(place: Path) -> None:
+    (place / "d").mkdir()
 
 
 def links(place: Path) -> None:
@@ -108,13 +87,27 @@ def hard_links(place: Path) -> None:
         os.link(place / f"old.{end}", place / f"s.{end}")
 
 
-@pytest.mark.parametrize("prepare", [links, hard_links])
-def test_links(prepare: Callable[[Path], None], both: Both) -> None:
-    """A link gives way to an object, and leads to the depfile."""
-    # The header of one target only would be in our depfile alone.
-    words = ["-MD", "-c", "s.hip", "-o", "s.o"]
-    driver, ours = both(prepare, words)
-    assert ours == driver
+NAMES = [
+    *((prepare, words) for prepare in (device, mistake) for words in ("-o null", "-MD -MF null")),
+    *((folder, words) for words in ("-o no/s.o", "-MD -MF no/s.d", "-o value.h/s.o", "-o d")),
+    *((prepare, "-MD") for prepare in (links, hard_links)),
+]
+
+
+@pytest.mark.parametrize(("prepare", "words"), NAMES)
+def test_names(prepare: Callable[[Path], None], words: str, both: Both) -> None:
+    """Objects and depfiles go where the driver's go, and messages are the driver's.
+
+    A device stays one, also after an error. A link gives way to an object, and leads to a depfile.
+    """
+    driver, ours = both(prepare, ["-c", "s.hip", "-o", "s.o", *words.split()])
+    assert _but_count(ours) == _but_count(driver)
+
+
+def _but_count(result: object) -> object:
+    """Return a result without the lines that count messages, which name the first target."""
+    status, lines, files = result  # type: ignore[misc]
+    return status, [line for line in lines if " generated when" not in line], files
 
 
 def test_crash(both: Both) -> None:
