@@ -173,7 +173,6 @@ SLOW: dict[str, tuple[str, ...]] = {
     ),
     "tests/operations/test_bundle.py": ("test_memory_does_not_grow_with_the_images",),
     "tests/operations/test_splitting_trees.py": ("test_pip_installs",),
-    "tests/test_apart.py": ("test_two_checkouts",),
     "tests/pch_constructs/test_pch_constructs.py": ("test_project", "test_compositions*"),
     "tests/io/test_files.py": ("test_comparing_takes_no_memory_for_the_content",),
 }

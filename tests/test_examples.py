@@ -15,7 +15,7 @@ import pytest
 from offload_tool import list_images
 from offload_tool.cli import main
 from offload_tool.formats.objects.elf.reader import read_elf_tables
-from tests.conftest import ROOT, missing, run_tool, try_tool
+from tests.conftest import ROOT, Tool, missing, run_tool, try_tool
 from tests.scons.conftest import flagged_clang
 from tests.zygote import run_scons
 
@@ -251,6 +251,25 @@ def test_kpack_library(tmp_path: Path, compiler: str) -> None:
     again = [line for line in ran_again if line.startswith(("KPACK", "MARK", "EMBED", "/"))]
     assert [line.split()[0] for line in again] == ["KPACK"] * len(gpus)
     assert not [line for line in ran_again if line.startswith("write_host(")]
+
+
+@pytest.mark.llvm
+def test_two_checkouts(tmp_path: Path, llvm: Tool) -> None:
+    """Two checkouts' bundles, archives and offload binaries merge to one machine's, bit by bit."""
+    environment = os.environ | {
+        "OFFLOAD_CLANG": llvm("clang"),
+        "OFFLOAD_TOOL": f"{sys.executable} -m offload_tool",
+        "SCONS": f"{sys.executable} -m SCons",
+    }
+    script = ROOT / "examples" / "apart" / "build_apart.sh"
+    ran = subprocess.run(
+        ["/bin/sh", script, tmp_path], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    for name in ("scale.hipfb", "libkernels.a", "shift.offload"):
+        merged, one = tmp_path / "merged" / name, tmp_path / "one" / "apart" / name
+        assert merged.read_bytes() == one.read_bytes()
+        assert merged.stat().st_size > (tmp_path / "here" / "apart" / name).stat().st_size
 
 
 def test_examples_can_be_copied_out() -> None:

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool import BundleEntryID, Device, bundle_files, list_images, match_images
+from offload_tool import Device, list_images, match_images
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import ROOT, missing, run_tool
+from tests.operations.fatbins import HOST, make_bundle
 from tests.scons.conftest import flagged_clang
 
 FATBIN = 0x10  # AMD_COMGR_DATA_KIND_FATBIN
@@ -69,16 +70,9 @@ def knows_generic_processors() -> bool:
 
 def test_code_object_manager_finds_the_images(tmp_path: Path) -> None:
     """ROCm's own reader finds each image of our bundle where we say it is, and no other."""
-    code = tmp_path / "code"
-    items: list[tuple[BundleEntryID, Path | None]] = [
-        (BundleEntryID.parse("host-x86_64-unknown-linux-gnu-"), None)
-    ]
-    for index, target in enumerate(["gfx906", "gfx90a", "gfx908:xnack-"]):
-        path = code.with_suffix(f".{index}")
-        path.write_bytes(bytes(1000 + index))
-        items.append((BundleEntryID.parse(f"hipv4-amdgcn-amd-amdhsa--{target}"), path))
-    bundle_files(items, tmp_path / "bundle", alignment=4096)
-
+    targets = ("gfx906", "gfx90a", "gfx908:xnack-")
+    images = {target: bytes(1000 + index) for index, target in enumerate(targets)}
+    make_bundle(tmp_path / "bundle", {HOST: b"", **images})
     places = {
         image.target_id: (image.offset, image.size) for image in list_images(tmp_path / "bundle")
     }
@@ -112,13 +106,8 @@ def test_match_is_what_the_runtime_asks_for(tmp_path: Path, first: int, step: in
     if knows_generic_processors():
         names = list(dict.fromkeys(name.replace("ric:sramecc+:xnack-", "ric") for name in names))
         names = [name for name in names if "generic:" not in name] or [SPIRV]
-    items: list[tuple[BundleEntryID, Path | None]] = []
-    for index, name in enumerate(names):
-        (tmp_path / f"{index}").write_bytes(bytes(100 + index))
-        entry = name if name == SPIRV else f"hipv4-amdgcn-amd-amdhsa--{name}"
-        items.append((BundleEntryID.parse(entry), tmp_path / f"{index}"))
-    bundle = tmp_path / "bundle"
-    bundle_files(items, bundle, alignment=4096)
+    images = {name: bytes(100 + index) for index, name in enumerate(names)}
+    bundle = make_bundle(tmp_path / "bundle", images)
     offsets = {image.id: image.offset for image in list_images(bundle)}
     for device, generic in (
         ("gfx942:sramecc+:xnack-", "gfx9-4-generic:sramecc+:xnack-"),

@@ -38,7 +38,6 @@ MAIN = """
 int value1(void), value2(void), value3(void);
 int main(void) { printf("values %d\\n", value1() + value2() + value3()); return 0; }
 """
-"""Target IDs of the sources 1 to 3."""
 
 # Reads registrations through the wrapper struct's pointer. Prints each entry's ID, size, and sum
 # of bytes; for a compressed bundle, the size and sum.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool import BundleEntryID, bundle_files
+from offload_tool import BundleEntryID
 from offload_tool.cli.llvm.bundler import run_bundler
 from offload_tool.containers import walk
 from offload_tool.errors import FileError, FormatError, OffloadError
@@ -32,6 +32,7 @@ from tests.formats.compressed import ZLIB, ZSTD, compressed
 from tests.formats.object_files import make_elf
 from tests.formats.object_files import member_header as header
 from tests.operations.archives import archive_of, members_of
+from tests.operations.fatbins import make_bundle
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 GPU = "hip-amdgcn-amd-amdhsa--"
@@ -47,13 +48,7 @@ ONE = BundleEntryID.parse(GPU + "gfx906")
 
 
 def bundle(folder: Path, entries: dict[str, bytes], **options: object) -> bytes:
-    items = []
-    for index, (text, data) in enumerate(entries.items()):
-        file = folder / f"entry{index}"
-        file.write_bytes(data)
-        items.append((BundleEntryID.parse(text), file))
-    bundle_files(items, folder / "made", **options)  # type: ignore[arg-type]
-    return (folder / "made").read_bytes()
+    return make_bundle(folder / "made", entries, alignment=1, **options).read_bytes()  # type: ignore[arg-type]
 
 
 def names(path: Path) -> list[str]:

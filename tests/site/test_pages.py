@@ -1,14 +1,17 @@
-"""What the README and all pages have in common, as they are read in the repository."""
+"""All pages and the README, as they are read in the repository, and the table of differences."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from offload_tool.cli.llvm.bundler import BUNDLER_COMMAND_LINE
+from offload_tool.cli.parser import whole_parser
 from tests.conftest import ROOT
 
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -61,3 +64,68 @@ def test_flags_of_offload_sources(page: Path) -> None:
 def test_no_marks_of_merges(page: Path) -> None:
     """A page has no lines that Git wrote for a conflict."""
     assert not re.search(r"^(<{7}|>{7}) ", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+# -- the table of differences from LLVM's programs --------------------------------------
+
+DIFFERENCES = ROOT / "docs/differences.md"
+NOT_DIFFERENCES = {
+    *("test_called_by_llvms_name", "test_called_by_llvms_names", "test_called_by_name"),
+    *("test_which_tool_is_meant", "test_llvm_23", "test_modules_of_llvm_23"),
+}
+"""In the same parts of the files, but of what is the same, or of LLVM 23."""
+
+
+def named_tests() -> set[tuple[str, str]]:
+    """Return (file, test) of each row."""
+    return set(re.findall(r"`(cli/\w+\.py)::(\w+)`", DIFFERENCES.read_text()))
+
+
+def test_differences_name_tests_that_there_are() -> None:
+    rows = [line for line in DIFFERENCES.read_text().splitlines() if line.startswith("| ")]
+    assert all("::test_" in row or row.endswith("| test |") for row in rows)
+    for file, test in named_tests():
+        assert f"\ndef {test}(" in (ROOT / "tests" / file).read_text()
+
+
+def test_every_difference_is_in_the_table() -> None:
+    for file in ("cli/test_bundler.py", "cli/test_packager.py", "cli/test_wrapper.py"):
+        text = (ROOT / "tests" / file).read_text()
+        part = re.split(r"\n# -+ where we differ.*\n", text)[1]
+        found = {(file, test) for test in re.findall(r"^def (test_\w+)", part, re.MULTILINE)}
+        shown = {row for row in found if row[1] not in NOT_DIFFERENCES}
+        assert shown == {row for row in named_tests() if row[0] == file}
+
+
+# -- the README --------------------------------------------------------------------------
+
+README = (ROOT / "README.md").read_text()
+
+
+def test_two_commands_do_all_the_set_up() -> None:
+    """The first sh block is two lines; each sets up an environment of its own and uses it."""
+    block = re.search(r"```sh\n(.*?)```", README, re.DOTALL)
+    assert block
+    main_job, tests = block[1].splitlines()
+    for line in (main_job, tests):
+        first, install, *rest = [shlex.split(part) for part in line.split(" && ")]
+        assert first == ["python3", "-m", "venv", ".venv"]
+        assert install[:2] == [".venv/bin/pip", "install"]
+        assert rest
+    assert main_job.endswith(".venv/bin/offload-tool list build/saxpy/saxpy")
+    assert tests.endswith(".venv/bin/pytest")
+
+
+def test_one_version() -> None:
+    version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version
+    assert f"offload-tool bundler {version[1]} " in BUNDLER_COMMAND_LINE.version
+
+
+def test_every_command_is_in_the_table() -> None:
+    page = (ROOT / "docs/commands.md").read_text()
+    rows = "\n".join(re.findall(r"^\| (`.*?) \| ", page, re.MULTILINE))
+    shown = whole_parser().format_help().partition("  COMMAND\n")[2]
+    commands = re.findall(r"^    (\w+)(?: |$)", shown, re.MULTILINE)
+    assert len(commands) > 15
+    assert [name for name in commands if not re.search(rf"`{name}\b", rows)] == []
