@@ -16,7 +16,7 @@ from typing import Any
 
 import SCons.Util
 
-from offload_tool.clang.link_inputs import linked_files
+from offload_tool.clang.argument_files import linked_files
 from offload_tool.errors import UsageError
 from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.passes import hip, openmp
