@@ -24,7 +24,10 @@ _NO_EFFECT = frozenset({"-fcolor-diagnostics"})
 
 
 class PlannedPass(Resolver):
-    """A pass of a plan; its result is part of the object."""
+    """A pass of a plan: its result is part of the object, its record of the object's manifest."""
+
+    kept_output = None
+    may_write = False
 
     def __init__(
         self,
@@ -57,15 +60,6 @@ class PlannedPass(Resolver):
     def output(self) -> str:
         """The name of its result."""
         return self._jobs[-1].output
-
-    @property
-    def kept_output(self) -> None:
-        """None: the result is part of the object."""
-
-    @property
-    def may_write(self) -> bool:
-        """False: the records of all passes are one file."""
-        return False
 
     def key(self, _record: PassRecord | None) -> Key:
         """Return what is known before the pass runs."""

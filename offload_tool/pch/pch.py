@@ -29,7 +29,6 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.argument_files import possible_files
@@ -87,7 +86,6 @@ case " $* " in
 esac
 exec {compiler} "$@"
 """
-_EXECUTABLE = 0o700
 
 
 class UsablePch(NamedTuple):
@@ -363,20 +361,13 @@ def _reason_against(recipe: PchRecipe, candidate: Candidate, names: Names, least
 
 def _script(compiler: Sequence[str], identity: str) -> str:
     """Return the script that adds a PCH's options, written if missing."""
-    from offload_tool.io import replace_file
-    from offload_tool.toolchain.disk_cache import cache_folder
+    from offload_tool.toolchain.disk_cache import cached_script
 
     text = _SCRIPT.format(
         identity=" ".join(identity.split()),
         variable=_VARIABLE,
         compiler=shlex.join(compiler),
     ).encode(errors="surrogateescape")
-    folder = Path(cache_folder()) / "pch" / digest_of(text)[:16]
     name = os.path.basename(compiler[0])
-    file = folder / (name if "clang" in name else "clang")
-    if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with replace_file(file) as out:
-            out.set_mode(_EXECUTABLE)
-            out.write(text)
-    return str(file)
+    file = name if "clang" in name else "clang"
+    return cached_script(f"pch/{digest_of(text)[:16]}/{file}", text)

@@ -21,14 +21,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from offload_tool.errors import CompilerError, OffloadError
-from offload_tool.io.file_digests import digest_of, file_stat
+from offload_tool.io.file_digests import content_of, digest_of, file_stat
 from offload_tool.io.paths import is_writable_by_others
 
 _LARGEST = 1 << 20
 """Bytes; real results have a few thousand."""
 _KEYS = {"key", "package", "dependencies", "result"}
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_OWNER_ONLY = 0o600
+_OWNER_ONLY, _EXECUTABLE = 0o600, 0o700
 _TICK = 20_000_000
 """Nanoseconds by which inode times may lag the clock: Linux counts them in ticks."""
 
@@ -64,6 +64,22 @@ def _cache_folders() -> Iterator[str]:
     from offload_tool.io.temporary_directory import system_temp_folder  # slow, and rarely needed
 
     yield os.path.join(system_temp_folder(), f"offload_tool-{os.getuid()}")
+
+
+def cached_script(name: str, text: bytes) -> str:
+    """Return the path of an executable script with a name in `cache_folder`, written if missing.
+
+    :raises CompilerError, OSError, FileError: it cannot be written.
+    """
+    file = os.path.join(cache_folder(), name)
+    if content_of(file) != text or not os.access(file, os.X_OK):
+        from offload_tool.io import replace_file
+
+        os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+        with replace_file(file) as out:
+            out.set_mode(_EXECUTABLE)
+            out.write(text)
+    return file
 
 
 def cached_result(

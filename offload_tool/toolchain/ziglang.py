@@ -20,14 +20,12 @@ import os
 import platform
 import re
 import shlex
-import stat
 from pathlib import Path
 
 from offload_tool.clang.driver import query
 from offload_tool.clang.search_path import searched_folders
 from offload_tool.errors import CompilerError, OffloadError
-from offload_tool.io import replace_file
-from offload_tool.toolchain.disk_cache import cache_folder
+from offload_tool.toolchain.disk_cache import cache_folder, cached_script
 from offload_tool.toolchain.identity import identity_text
 from offload_tool.toolchain.probe import EMBEDDED, Toolchain, version_of
 
@@ -46,7 +44,6 @@ def probe_embedded() -> Toolchain:
         raise CompilerError(f"the embedded compiler is not set up for {platform.platform()}")
     zig = str(Path(spec.submodule_search_locations[0], "zig"))
     zig_target = f"{machine}-linux-gnu.{_GLIBC}"
-    shims = _write_lld_shim(zig)
     triple = f"{machine}-unknown-linux-gnu"
     release = f"ziglang {importlib.metadata.version('ziglang')}"
     version = version_of((zig, "clang"))
@@ -56,7 +53,11 @@ def probe_embedded() -> Toolchain:
         cxx=(zig, "c++", *for_host),
         cc=(zig, "cc", *for_host),
         lld=(zig, "ld.lld"),
-        local_flags=(f"--target={triple}", f"-B{shims}", *_header_flags(zig, zig_target)),
+        local_flags=(
+            f"--target={triple}",
+            f"-B{_lld_folder(zig)}",
+            *_header_flags(zig, zig_target),
+        ),
         version=version["version"],
         identity=identity_text([version["line"].strip(), triple, release]),
         origin=f"{EMBEDDED}{release}",
@@ -65,20 +66,13 @@ def probe_embedded() -> Toolchain:
     )
 
 
-def _write_lld_shim(zig: str) -> Path:
+def _lld_folder(zig: str) -> str:
     script = f'#!/bin/sh\nshift 2\nexec {shlex.quote(zig)} ld.lld "$@"\n'.encode()
     name = re.sub(r"[^A-Za-z0-9]+", "_", zig)[-80:]
-    folder = Path(cache_folder()) / f"lld-{name}"
-    shim = folder / "lld"
-    if not (shim.is_file() and shim.read_bytes() == script and os.access(shim, os.X_OK)):
-        try:
-            folder.mkdir(exist_ok=True)
-            with replace_file(shim) as out:
-                out.write(script)
-                out.set_mode(stat.S_IRWXU)
-        except (OSError, OffloadError) as error:
-            raise CompilerError(f"cannot set up the embedded compiler: {error}") from error
-    return folder
+    try:
+        return os.path.dirname(cached_script(f"lld-{name}/lld", script))
+    except (OSError, OffloadError) as error:
+        raise CompilerError(f"cannot set up the embedded compiler: {error}") from error
 
 
 def _header_flags(zig: str, zig_target: str) -> tuple[str, ...]:
