@@ -198,11 +198,8 @@ def why_not_replaced(name: str) -> str:
             return f"'{name}' is no regular file"
         if not _is_writable(name, os.W_OK):
             return f"'{name}' cannot be written"
-    return (
-        ""
-        if _is_writable(folder, os.W_OK | os.X_OK)
-        else f"the folder '{folder}' cannot be written"
-    )
+    is_writable = _is_writable(folder, os.W_OK | os.X_OK)
+    return "" if is_writable else f"the folder '{folder}' cannot be written"
 
 
 def write_depfile(name: str, text: bytes) -> None:

@@ -179,12 +179,7 @@ def _check_registration(path: StrPath, code: HipHostCode, cuid: str, *, rdc: boo
 
 def check_bitcode(path: StrPath, device: CompileTarget, cuid: str) -> None:
     """Raise CodeObjectError unless this is HIP's device bitcode with this CUID."""
-    wanted = cuid_symbol(cuid)
-    if wanted not in _bitcode_symbols(path, f"bitcode for {device.name}", device.arch):
-        raise OtherOutputError(
-            f"'{path}': expected the symbol {wanted} of -cuid={cuid}, found none; "
-            f"it was compiled from something else, or from nothing"
-        )
+    _check_cuid(path, _bitcode_symbols(path, f"bitcode for {device.name}", device.arch), cuid)
 
 
 def check_ptx(path: StrPath, target_id: TargetID) -> None:
