@@ -218,24 +218,15 @@ def read_jobs(errors: str) -> tuple[list[str], list[DriverJob]]:
 
 def parse_jobs(errors: str) -> tuple[list[str], list[DriverJob]]:
     """Return the driver's messages and all jobs; raise UnknownPlanError for another line."""
-    messages = []
+    messages, jobs = [], []
     for line in errors.splitlines():
         if line.startswith(_JOB_LINE):
-            continue
-        if _MESSAGE.fullmatch(_COLOUR.sub("", line)):
+            jobs.append(_parse_job(job_args(line)))
+        elif _MESSAGE.fullmatch(_COLOUR.sub("", line)):
             messages.append(line)
         elif not _NO_MESSAGE.fullmatch(line):
             raise UnknownPlanError(f"the driver says {line!r}")
-    return messages, [_parse_job(args) for args in _args_of_jobs(errors)]
-
-
-def jobs_in(errors: str) -> list[DriverJob]:
-    """Parse only the jobs of ``-###`` output; raise UnknownPlanError if one is unknown."""
-    return [job_in(args) for args in _args_of_jobs(errors)]
-
-
-def _args_of_jobs(errors: str) -> Iterator[list[str]]:
-    return (job_args(line) for line in errors.splitlines() if line.startswith(_JOB_LINE))
+    return messages, jobs
 
 
 def messages_in(errors: str) -> list[str]:

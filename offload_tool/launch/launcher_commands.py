@@ -43,7 +43,7 @@ from offload_tool.clang.job_plan import (
     HOST,
     DriverJob,
     UnknownPlanError,
-    jobs_in,
+    read_jobs,
 )
 from offload_tool.clang.options import (
     COMPILE_FOLDER,
@@ -161,7 +161,7 @@ def why_not_launched(jobs: Sequence[DriverJob]) -> str:
 def runs_exactly(output: str, jobs: Sequence[DriverJob]) -> bool:
     """Return True if the driver's output lists exactly these jobs, whatever their file names."""
     try:
-        found = jobs_in(output)
+        _, found = read_jobs(output)
     except UnknownPlanError:
         return False
     return len(found) == len(jobs) and _forms(found) == _forms(jobs)
