@@ -6,10 +6,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from offload_tool.clang.argument_files import possible_files
-from offload_tool.clang.environment import embeds_folder
+from offload_tool.clang.environment import embeds_folder, folders_of_job
 from offload_tool.clang.job_plan import DriverJob, renamed
 from offload_tool.clang.options import EMBEDS, JOB_DEPFILE, without_values
-from offload_tool.clang.search_path import folders_of_job
 from offload_tool.io.file_digests import DigestCache
 from offload_tool.io.process import capture
 from offload_tool.manifest.key import Key, key_of_command

@@ -23,8 +23,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.argument_files import all_args
+from offload_tool.clang.environment import origins_digest
 from offload_tool.clang.options import HEADERS, does
-from offload_tool.clang.search_path import origins_digest
 from offload_tool.io.file_digests import DigestCache, is_system_path
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from offload_tool.clang.driver import query_front_end
-from offload_tool.clang.search_path import origins_digest
+from offload_tool.clang.environment import origins_digest
 from offload_tool.io.file_digests import (
     CHANGED,
     DigestCache,
@@ -404,7 +404,10 @@ def _lines_of(
     if read is not None and record.lookups.outside is not read.names:
         read = None
     names = files_in_order(record)
-    outside = read.inputs if read is not None else _outside_among(record.inputs, names)
+    if read is not None:
+        outside = read.inputs
+    else:
+        outside = {name: record.inputs[name] for name in names if is_outside(name)}
     own = [(position, name) for position, name in enumerate(names) if name not in outside]
     inputs = {name: record.inputs[name] for _, name in own}
     value = {
@@ -435,10 +438,6 @@ def _lines_of(
         last = known.get(id(read), "") or json.dumps(_known_stats(outside, digests))
         known[id(read)] = last
     return [json.dumps(value), json.dumps(stats), shared, last]
-
-
-def _outside_among(inputs: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-    return {name: inputs[name] for name in names if is_outside(name)}
 
 
 def _known_stats(by_name: Mapping[str, str], digests: DigestCache) -> dict[str, FileStat]:

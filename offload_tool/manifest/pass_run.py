@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from offload_tool.clang.argument_files import all_args, include_folders
-from offload_tool.clang.search_path import origins_digest
+from offload_tool.clang.environment import origins_digest
 from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import DigestCache
 from offload_tool.manifest import manifest_path

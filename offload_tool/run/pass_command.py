@@ -210,7 +210,7 @@ def implicit_inputs_of(
     environment = {**environ, **parts.environment}
 
     def find() -> dict[str, Any]:
-        from offload_tool.clang.search_path import front_end_of
+        from offload_tool.clang.environment import front_end_of
         from offload_tool.toolchain.driver_cache import device_libraries
 
         libraries = [*device_libraries(args, environment)]
@@ -218,7 +218,7 @@ def implicit_inputs_of(
 
     def dependencies(result: Any) -> list[str] | None:
         from offload_tool.clang.driver import query_front_end
-        from offload_tool.clang.search_path import origins, with_language
+        from offload_tool.clang.environment import origins, with_language
 
         if not query_front_end(with_language(args), environment).is_accepted:
             return None

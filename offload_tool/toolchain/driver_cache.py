@@ -104,7 +104,7 @@ def cached_query(
             if arg.startswith("/") and (local or not f"{arg}/".startswith(f"{directory}/"))
         )
         folders = [os.path.dirname(file) for file in files]
-        from offload_tool.clang.search_path import origins
+        from offload_tool.clang.environment import origins
 
         return [*files, *folders, *origins(files), *more()]
 
@@ -149,8 +149,8 @@ def _digest_of_variables(environment: Mapping[str, str]) -> str:
 
 
 def cached_front_end(args: Sequence[str], environment: Mapping[str, str]) -> ImplicitInputs:
-    """Return the result of `search_path.front_end_of`, cached."""
-    from offload_tool.clang.search_path import front_end_of, with_language
+    """Return the result of `environment.front_end_of`, cached."""
+    from offload_tool.clang.environment import front_end_of, with_language
 
     def find() -> list[str]:
         found = front_end_of(args, environment)

@@ -23,7 +23,7 @@ import shlex
 from pathlib import Path
 
 from offload_tool.clang.driver import query
-from offload_tool.clang.search_path import searched_folders
+from offload_tool.clang.environment import searched_folders
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.toolchain.disk_cache import cache_folder, cached_script
 from offload_tool.toolchain.identity import identity_text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.clang.search_path import front_end_of
+from offload_tool.clang.environment import front_end_of
 
 INSTRUMENTED = ("-fprofile-instr-generate", "-fcoverage-mapping")
 COMMANDS = {

@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from offload_tool.clang.depfile import parse_depfile
-from offload_tool.clang.environment import ImplicitInputs
-from offload_tool.clang.search_path import front_end_of
+from offload_tool.clang.environment import ImplicitInputs, front_end_of
 from offload_tool.io.file_digests import DigestCache
 from offload_tool.manifest.include_search import Lookups, appeared, expected_lookups, found_in
 
