@@ -90,11 +90,9 @@ class CompressedHeader:
         return _PREFIX.size + _FIELDS[self.version].size
 
     def pack(self) -> bytes:
-        """Return the header's bytes."""
+        """Return the header's bytes; version 1, which has no total size, is not written."""
         (method,) = (code for code, name in _METHODS.items() if name == self.method)
-        sizes = [self.uncompressed_size, self.hash]
-        if self.total_size is not None:
-            sizes.insert(0, self.total_size)
+        sizes = (self.total_size, self.uncompressed_size, self.hash)
         return _PREFIX.pack(MAGIC, self.version, method) + _FIELDS[self.version].pack(*sizes)
 
 

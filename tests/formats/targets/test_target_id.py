@@ -128,6 +128,8 @@ def test_triple_of_an_unknown_family_is_refused():
 def test_order_is_that_of_the_canonical_bytes(targets):
     by_bytes = sorted((str(t) for t in targets), key=str.encode)
     assert [str(t) for t in sorted(targets)] == by_bytes
+    with pytest.raises(TypeError):
+        sorted([TargetID.parse("gfx906"), "gfx906"])
 
 
 def test_list_keeps_order_and_drops_duplicates():
