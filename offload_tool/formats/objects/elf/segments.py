@@ -345,18 +345,8 @@ class _Mapped(_Rewriter):
             if row.p_type == elf.PT_PHDR:
                 virtual = row.p_vaddr if address is None else address
                 physical = virtual + row.p_paddr - row.p_vaddr
-                new_row = SegmentHeader(
-                    *(
-                        elf.PT_PHDR,
-                        row.p_flags,
-                        table_at,
-                        virtual,
-                        physical,
-                        size,
-                        size,
-                        row.p_align,
-                    )
-                )
+                new_row = row._replace(p_offset=table_at, p_vaddr=virtual, p_paddr=physical)
+                new_row = new_row._replace(p_filesz=size, p_memsz=size)
             packed += self.tables.elf_class.pack_segment(new_row)
         self.program_headers = table_at, len(rows)
         return bytes(packed)
@@ -602,18 +592,8 @@ class _Grown(_Mapped):
         for number in dropped:
             self.sections[number] = elf.NO_SECTION
         self.sections[replaced] = SectionHeader(
-            *(
-                len(names),
-                elf.SHT_PROGBITS,
-                elf.SHF_ALLOC,
-                address,
-                offset,
-                size,
-                0,
-                0,
-                self.page,
-                0,
-            )
+            *(len(names), elf.SHT_PROGBITS, elf.SHF_ALLOC, address, offset, size),
+            *(0, 0, self.page, 0),
         )
         return self.finish()
 
