@@ -43,12 +43,8 @@ if TYPE_CHECKING:
     from offload_tool.pch.pch import UsablePch
 
 
-def _is_unwritten(folder: str) -> bool:
-    """Return True if this build writes nothing to a folder: SCons has no node for it."""
-    return is_system_path(folder) or not compat.builds_in(folder)
-
-
-DIGESTS = DigestCache(_is_unwritten)
+# A build writes nothing to a folder for which SCons has no node.
+DIGESTS = DigestCache(lambda folder: is_system_path(folder) or not compat.builds_in(folder))
 """The known digests of this process."""
 _UNREADABLE = re.compile(rb"[^ -~]+")
 _PREFIX_MAP = rb"(-f(?:file|debug|macro|coverage)-prefix-map=)%s="
