@@ -11,7 +11,7 @@ import pytest
 from offload_tool import BundleEntryID, bundle_files, list_entry_ids, unbundle_file
 from offload_tool.errors import EntryIDError, FileError, UsageError
 from offload_tool.operations.unbundle import MissingEntriesError
-from tests.conftest import Tool, run_tool
+from tests.conftest import run_tool
 
 HOST = BundleEntryID.parse("host-x86_64-unknown-linux-gnu-")
 GPU = "hipv4-amdgcn-amd-amdhsa--"
@@ -31,30 +31,6 @@ def inputs(tmp_path: Path) -> dict[BundleEntryID, Path]:
         made[entry_id] = tmp_path / f"in{index}"
         made[entry_id].write_bytes(source.randbytes(size))
     return made
-
-
-@pytest.mark.llvm
-@pytest.mark.parametrize("alignment", [1, 3, 8, 4096])
-def test_same_bytes_as_llvm(
-    tmp_path: Path, inputs: dict[BundleEntryID, Path], llvm: Tool, alignment: int
-) -> None:
-    """In any order, the bundle and what is unbundled are clang-offload-bundler's, byte for byte."""
-    bundler, ours, theirs = llvm("clang-offload-bundler"), tmp_path / "ours", tmp_path / "theirs"
-    outputs = {entry_id: tmp_path / f"out{i}" for i, entry_id in enumerate(inputs)}
-    for order in (list(inputs), list(reversed(inputs))):
-        bundle_files([(i, inputs[i]) for i in order], ours, alignment=alignment)
-        command = [bundler, "-type=bc", f"-targets={','.join(map(str, order))}"]
-        files = [f"-input={inputs[i]}" for i in order]
-        run_tool(*command, f"-bundle-align={alignment}", f"-output={theirs}", *files)
-        assert ours.read_bytes() == theirs.read_bytes()
-        unbundle_file(theirs, outputs)
-        files = [f"-output={outputs[i]}.theirs" for i in order]
-        run_tool(*command, "-unbundle", f"-input={ours}", *files)
-        for i, path in inputs.items():
-            expected = Path(f"{outputs[i]}.theirs").read_bytes()
-            assert outputs[i].read_bytes() == path.read_bytes() == expected
-    listed = run_tool(bundler, "-type=o", "-list", f"-input={ours}")
-    assert sorted(listed.split()) == sorted(map(str, inputs))
 
 
 def test_exact_entries_first(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
-"""All pages and the README, as they are read in the repository, and the table of differences."""
+"""All pages: their links, the rules of prose, the README, and the table of differences."""
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,6 +15,7 @@ import pytest
 from offload_tool.cli.llvm.bundler import BUNDLER_COMMAND_LINE
 from offload_tool.cli.parser import whole_parser
 from tests.conftest import ROOT
+from tests.site.conftest import load
 
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 FENCE = re.compile(r"^(`{3,}).*?^\1$", re.MULTILINE | re.DOTALL)
@@ -129,3 +132,49 @@ def test_every_command_is_in_the_table() -> None:
     commands = re.findall(r"^    (\w+)(?: |$)", shown, re.MULTILINE)
     assert len(commands) > 15
     assert [name for name in commands if not re.search(rf"`{name}\b", rows)] == []
+
+
+# -- the rules of prose that a program can check, for pages and docstrings ------------------
+
+LONGEST = 35
+"""Words of a sentence; semicolons and colons end none."""
+MARKER = load("reference").MARKER
+PRIVATE = re.compile(r"(Give|Tell|Say|Let)s?\b")
+NOT_PROSE = re.compile(
+    r"```.*?```|^\|.*?$|^ {4,}.*?$|^#+ .*?$|^={4,}.*?(?:\n\n|\Z)", re.MULTILINE | re.DOTALL
+)
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    """Yield each docstring of the package, with its place."""
+    for path in (ROOT / "offload_tool").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
+                yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", text
+
+
+def too_long(text: str) -> list[str]:
+    """Return the sentences of a text that have more words than `LONGEST`."""
+    prose = NOT_PROSE.sub("\n\n", text)
+    prose = re.sub(r"^\s*[-*] |:(?:raises|param)[^:]*:|::\n", "\n\n", prose, flags=re.MULTILINE)
+    blocks = re.split(r"\n\s*\n", prose)
+    sentences = (s for block in blocks for s in re.split(r"[.!?][)*`]*\s", block))
+    return [" ".join(s.split()) for s in sentences if len(s.split()) > LONGEST]
+
+
+def test_sentences_of_pages() -> None:
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    # The generated parts are docstrings, help texts and messages.
+    found = {page.name: too_long(page.read_text().partition(MARKER)[0]) for page in pages}
+    assert {name: texts for name, texts in found.items() if texts} == {}
+
+
+def test_sentences_of_docstrings() -> None:
+    found = {place: too_long(text) for place, text in docstrings()}
+    assert {place: texts for place, texts in found.items() if texts} == {}
+
+
+def test_first_words_of_docstrings() -> None:
+    """Functions return, check, raise or write; they do not give, tell, say or let."""
+    assert [place for place, text in docstrings() if PRIVATE.match(text)] == []
