@@ -22,7 +22,7 @@ CUDA  ``libcudart``; NVIDIA's wheels      as nvcc gives them; the archive needs 
 ====  ==================================  =====================================================
 
 Sources: Debian's rocm-device-libs-17 and -21, libamdhip64-dev 5.7 and 6.4; ROCm's directories as of
-7; TheRock's wheels and its docs/packaging/python_packaging.md; clang 22.1.8; hipcc's and
+7; TheRock's wheels and its docs/packaging/python_packaging.md. Observed: clang 22.1.8; hipcc's and
 hipconfig's output of ROCm 6.4; nvcc 12.9 and 13.0 with ``--dryrun``; nvidia-cuda-runtime 13.
 """
 

@@ -540,7 +540,8 @@ def test_cluster(
     assert processor("k.co") == 0x2F
     assert read_depfile(Path("k.d"))[0] == "k.hip"
     assert run(*HOST, *FLAGS) == 0
-    assert log.read_text() == f"{line}\n"  # host passes stay here
+    assert run(*GFX906, *FLAGS, "-ftime-trace") == 0
+    assert log.read_text() == f"{line}\n"  # host passes, and those with other outputs, stay here
 
 
 def test_unusable_cluster(
