@@ -137,7 +137,10 @@ def _is_layout(bundle: Bundle, alignment: int) -> bool:
 
 
 def read_bundle(data: memoryview, offset: int = 0, *, path: StrPath | None = None) -> Bundle:
-    """Read the table of a bundle at `offset` of `data`; raise FormatError with `path`."""
+    """Read the table of the bundle at `offset` of `data`; messages name `path`.
+
+    :raises FormatError: the table is broken.
+    """
     return _TableReader(data, offset, path, len(data)).read()
 
 
