@@ -119,7 +119,6 @@ def program(name: str) -> str:
 
 
 def needs_demangler() -> None:
-    """Skip the test without one of the programs that demangle names."""
     if shutil.which("llvm-cxxfilt") is None:
         program("c++filt")
 
@@ -194,7 +193,6 @@ def needs_driver_programs(clang: str) -> None:
 
 @pytest.fixture(scope="module")
 def compiler() -> Toolchain:
-    """Return the compiler of this machine."""
     return found_toolchain()
 
 

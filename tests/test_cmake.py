@@ -36,7 +36,6 @@ def call(name: str, *arguments: str, folder: Path, **more: str) -> str:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Return a copy of the example."""
     shutil.copytree(ROOT / "examples/cmake_saxpy", tmp_path / "cmake_saxpy")
     return tmp_path / "cmake_saxpy"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from offload_tool.errors import CompilerError, UsageError
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons.variables import VARIABLES
 from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import ROOT, missing, program
+from tests.conftest import ROOT, missing, program, try_tool
 
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -33,15 +32,8 @@ PAGES = [
 def run(command: str, folder: Path) -> list[str]:
     """Return what a command prints, on both streams."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["sh", "-c", f"{command} 2>&1"],
-        cwd=folder,
-        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "100"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+    done = try_tool("sh", "-c", f"{command} 2>&1", cwd=folder, env=environment)
     return done.stdout.splitlines()
 
 

@@ -67,8 +67,6 @@ def test_reasons_in_a_circle() -> None:
 
 @pytest.fixture
 def threadless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No thread can be started."""
-
     def start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

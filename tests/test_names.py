@@ -21,7 +21,6 @@ def parsed(path: Path) -> ast.Module:
 
 
 def names_in(tree: ast.Module) -> set[str]:
-    """All names that a module defines or uses."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):

@@ -21,7 +21,7 @@ from offload_tool.formats.offload_binary import (
     plan_shared_offload_binary,
 )
 from offload_tool.passes.registration import HostCompiler
-from tests.conftest import Tool, missing, run_tool
+from tests.conftest import Tool, missing, run_tool, try_tool
 from tests.formats.compressed import compressed_offload_binary
 
 TRIPLE = "x86_64-pc-linux-gnu"
@@ -43,7 +43,6 @@ int main(void) {
 
 
 def shared(contents: list[bytes], *, compressed: bool) -> bytes:
-    """Return one offload binary of all contents."""
     strings = {"triple": TRIPLE, "arch": "generic"}
     rows = [OffloadImage(1, 1, 0, strings, 0, len(content)) for content in contents]
     layout = plan_shared_offload_binary(rows)
@@ -66,14 +65,8 @@ class Program:
         """Link the objects with LLVM's runtime; run the program, which must offload."""
         runtime = [f"-L{self.libraries}", f"-Wl,-rpath,{self.libraries}", "-lomptarget"]
         self.compile(*objects, "-fopenmp=libomp", *runtime, "-o", "program")
-        return subprocess.run(
-            [self.folder / "program"],
-            env={**os.environ, "OMP_TARGET_OFFLOAD": "MANDATORY"},
-            capture_output=True,
-            check=False,
-            text=True,
-            timeout=120,
-        )
+        environment = {**os.environ, "OMP_TARGET_OFFLOAD": "MANDATORY"}
+        return try_tool(self.folder / "program", env=environment)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import ctypes
 import ctypes.util
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import pytest
 
 from offload_tool import Device, list_images, match_images
 from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import ROOT, missing, run_tool
+from tests.conftest import ROOT, missing, run_tool, try_tool
 from tests.operations.fatbins import HOST, make_bundle
 from tests.scons.conftest import flagged_clang
 
@@ -170,14 +169,10 @@ def test_hip_runtime_registers_relocatable_code(tmp_path: Path, driver: str) -> 
     run_tool(*counter, cwd=tmp_path)
     folder = tmp_path / "rdc_library"
     run_tool(sys.executable, "-m", "SCons", "-Q", cwd=folder, env=environment)
-    ran = subprocess.run(
-        [folder / "app" / "app"],
-        env=os.environ | {"LD_PRELOAD": str(tmp_path / "counter.so")},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
+    ran = try_tool(
+        folder / "app" / "app", env=os.environ | {"LD_PRELOAD": str(tmp_path / "counter.so")}
     )
+    assert ran.returncode == 0
     lines = [line for line in ran.stderr.splitlines() if line.startswith(WATCHED)]
     assert lines == ["loaded 1", "kernel _Z7measurePKfPf", "variable _ZL13scaled_value"]
 
@@ -190,8 +185,6 @@ def test_hip_runtime_takes_the_program(tmp_path: Path) -> None:
         (tmp_path / "saxpy" / path.name).write_bytes(path.read_bytes())
     environment = os.environ | {"ROCM_PATH": str(rocm), "PYTHONPATH": str(ROOT)}
     run_tool(sys.executable, "-m", "SCons", "-Q", cwd=tmp_path / "saxpy", env=environment)
-    ran = subprocess.run(
-        [tmp_path / "saxpy" / "saxpy"], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert "stand-in" not in ran.stdout
-    assert "no HIP device (" in ran.stdout or "0 of 100000 values wrong" in ran.stdout
+    ran = run_tool(tmp_path / "saxpy" / "saxpy")
+    assert "stand-in" not in ran
+    assert "no HIP device (" in ran or "0 of 100000 values wrong" in ran

@@ -45,7 +45,6 @@ class Browser:
         return self.driver.find_element("css selector", selector)
 
     def rows(self, selector: str) -> list[list[str]]:
-        """Return the text of the rows of a table's body."""
         script = (
             "return [...document.querySelector(arguments[0]).tBodies[0].rows]"
             ".map((row) => [...row.cells].map((cell) => cell.textContent))"

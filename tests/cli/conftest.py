@@ -33,7 +33,6 @@ __attribute__((global)) void fill(int* p) { *p = 1; }
 
 
 def run(*args: object) -> int:
-    """Run ``offload-tool``; return its exit status."""
     try:
         return main([*map(str, args)])
     except SystemExit as end:
@@ -56,7 +55,6 @@ def state(path: str) -> tuple[int, int]:
 
 
 def names() -> set[str]:
-    """Return the names in the current folder."""
     return {path.name for path in Path().iterdir()}
 
 

@@ -16,7 +16,7 @@ from offload_tool.cli.llvm.bundler import run_bundler
 from offload_tool.formats.bundle.binary import plan_bundle
 from offload_tool.formats.targets.bundle_entry_id import is_compatible
 from tests.cli.side_by_side import Bench, Result
-from tests.conftest import Tool, run_tool
+from tests.conftest import Tool, run_tool, try_tool
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 GPU = "hip-amdgcn-amd-amdhsa--"
@@ -38,7 +38,6 @@ def bench(tmp_path: Path, llvm: Tool, capfdbinary) -> Bench:
 
 @pytest.fixture
 def host_object(bench: Bench, llvm: Tool) -> str:
-    """Return the name of a host object file."""
     source = bench.folder / "host.c"
     source.write_text("int host(void) { return 1; }\n")
     run_tool(llvm("clang"), "-c", source, "-o", bench.folder / "host.o")
@@ -537,7 +536,7 @@ def test_called_by_llvms_name(tmp_path: Path) -> None:
         pytest.skip("offload-tool is not installed as a script")
     link = tmp_path / "clang-offload-bundler-22"
     link.symlink_to(script)
-    done = subprocess.run([link, "-list"], capture_output=True, text=True, check=False)
+    done = try_tool(link, "-list")
     assert done.returncode == 1
     assert "for the --type option: must be specified at least once!" in done.stderr
 
@@ -561,10 +560,8 @@ def test_full_disk(alone: Bench, job: str) -> None:
         "sys.exit(main(['bundler', *sys.argv[1:]]))\n"
     )
     before = sorted(path.name for path in folder.iterdir())
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", script, *arguments],  # bytecode would be truncated, too
-        cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    # Bytecode would be truncated, too.
+    done = try_tool(sys.executable, "-B", "-c", script, *arguments, cwd=folder)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "File too large" in done.stderr

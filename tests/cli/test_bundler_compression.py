@@ -23,6 +23,7 @@ from offload_tool.formats.bundle.compressed import (
     read_compressed_header,
 )
 from offload_tool.io import replace_file
+from tests.conftest import try_tool
 from tests.formats.compressed import ZLIB, compressed
 
 HOST = "host-x86_64-unknown-linux-gnu-"
@@ -35,17 +36,11 @@ LEVELS = ["", "0", "7", "-5", "-0", "007", "100", "-", "--", "+3", " 3", "3x", "
 
 
 def compress_with_llvm(llvm, folder: Path, *options: str, **environ: str) -> list[str]:
-    """Compress some data; return the printed text."""
     (folder / "in").write_bytes(b"something to compress, something to compress")
     command = [llvm("clang-offload-bundler"), "-type=bc", f"-targets={HOST}", "-input=in"]
-    done = subprocess.run(
-        [*command, "-compress", "-verbose", "-output=out", *options],
-        cwd=folder,
-        env={**os.environ, **environ},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    command += ["-compress", "-verbose", "-output=out", *options]
+    done = try_tool(*command, cwd=folder, env={**os.environ, **environ})
+    assert done.returncode == 0
     return done.stderr.splitlines()
 
 

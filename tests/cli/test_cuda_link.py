@@ -37,7 +37,6 @@ def sources(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 def compile_all() -> None:
-    """Compile both sources, for the host and each target."""
     for name in ("one", "two"):
         source = [f"{name}.cu", "--rdc"]
         assert main(["compile", *source, "-o", f"{name}.o", "--host", *FLAGS]) == 0

@@ -17,7 +17,6 @@ ID = "hipv4-amdgcn-amd-amdhsa--"
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    """Return a bundle of a host and two targets."""
     images = {HOST: b"", "gfx906": b"one", "gfx90a:xnack+": b"three"}
     return make_bundle(tmp_path / "b.hipfb", images)
 
@@ -135,7 +134,6 @@ def test_no_device(text: str, advice: str, bundle: Path, capsys: Capture) -> Non
 
 
 def test_thin(bundle: Path, tmp_path: Path, capsys: Capture) -> None:
-    """Thin prints sizes and numbers of images."""
     out = tmp_path / "out"
     before = bundle.stat().st_size
     assert main(["thin", str(bundle), "--keep", "gfx906:xnack+", "-o", str(out)]) == 0

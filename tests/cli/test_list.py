@@ -27,7 +27,6 @@ KEYS = ["file", "member", "container", "index", "id", "kind", "triple", "target_
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    """Return a bundle of one entry with 1234 bytes."""
     return make_bundle(tmp_path / "b", {"gfx90a:xnack+": bytes(1234)})
 
 

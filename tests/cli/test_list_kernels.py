@@ -22,7 +22,6 @@ KEYS = [*LOCATION_KEYS, "kernel", "demangled", *Kernel._fields[1:]]
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    """Return a bundle for two targets, with one and two kernels."""
     images = {
         "gfx906": code_object(metadata([KERNEL])),
         "gfx90a": code_object(metadata([KERNEL, SPILLING])),

@@ -34,7 +34,6 @@ SEEDS = FUZZ / "seeds"
 
 @pytest.fixture(scope="module")
 def judge() -> jsonschema.Draft202012Validator:
-    """Return a validator by the output of ``--schema``."""
     return schema_judge("list", "--schema")
 
 

@@ -160,7 +160,6 @@ def ended(tool: str, arguments: Sequence[str], command_line: CommandLine) -> Par
 
 
 def refusal(tool: str, arguments: Sequence[str], command_line: CommandLine) -> str:
-    """Return the text printed on standard error."""
     end = ended(tool, arguments, command_line)
     assert not end.text
     return f"{end}\n"
@@ -206,7 +205,6 @@ def test_help_as_llvm_gives_it(line: str, llvm: Tool, tmp_path: Path, capfd: Cap
 
 @pytest.fixture
 def response_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a working directory with response files in it."""
     (tmp_path / "sub").mkdir()
     for name, content in RESPONSE_FILES.items():
         (tmp_path / name).write_bytes(content)

@@ -38,7 +38,6 @@ def image_of_single_keys(source: random.Random, files: list[str]) -> str:
 
 
 def package(bench: PackagerBench, *images: str) -> bytes:
-    """Return LLVM's package of images."""
     assert bench.theirs("-o", "../made", *images).status == 0
     return (bench.folder / "theirs/made").read_bytes()
 

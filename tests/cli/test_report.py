@@ -38,7 +38,6 @@ FIELDS = {
 
 
 def kernel(name: str, **needs: int) -> dict[str, object]:
-    """Return the metadata of a kernel."""
     more = {FIELDS[key]: number for key, number in needs.items()}
     return {**code_objects.KERNEL, ".name": name, ".symbol": f"{name}.kd", **more}
 
@@ -85,7 +84,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(folder: Path) -> Path:
-    """Return the page on `folder`."""
     return folder / "page.html"
 
 

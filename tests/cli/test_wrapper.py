@@ -42,7 +42,6 @@ class WrapperBench(Bench):
         return self.same_text(*arguments)
 
     def same_text(self, *arguments: str) -> str:
-        """Return the text of both modules ``x.bc``."""
         sides = (self.folder / side / "x.bc" for side in ("ours", "theirs"))
         text, expected = (disassembled(self.dis, path) for path in sides)
         assert text == expected, arguments
@@ -85,7 +84,6 @@ def random_image(source: random.Random) -> bytes:
 
 
 def packaged(bench: WrapperBench, llvm: Tool, name: str, content: bytes) -> str:
-    """Write an offload binary with `content`."""
     bench.write("inner", content)
     image = "--image=file=inner,triple=amdgcn-amd-amdhsa,arch=gfx90a,kind=openmp"
     run_tool(llvm("llvm-offload-binary"), "-o", name, image, cwd=bench.folder / "theirs")

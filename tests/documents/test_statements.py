@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.conftest import Tool
+from tests.conftest import Tool, try_tool
 from tests.scons.conftest import Project, Run, empty_project
 
 pytestmark = pytest.mark.llvm
@@ -45,7 +45,6 @@ class Beside:
 
     @property
     def folder(self) -> Path:
-        """Where everything is."""
         return self.project.folder
 
     def write(self, name: str, content: str | bytes) -> str:
@@ -55,7 +54,6 @@ class Beside:
         return name
 
     def read(self, name: str) -> bytes:
-        """Return what a file holds."""
         return (self.folder / name).read_bytes()
 
     def scons(self, body: str) -> Run:
@@ -73,17 +71,13 @@ class Beside:
         return run
 
     def run(self, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run one of LLVM's programs, which must succeed."""
         done = self.tried(tool, *arguments)
         assert done.returncode == 0, done.stderr
         return done
 
     def tried(self, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run one of LLVM's programs, whatever becomes of it."""
-        command = [self.llvm(tool), *arguments]
-        return subprocess.run(
-            command, cwd=self.folder, capture_output=True, text=True, check=False, timeout=60
-        )
+        return try_tool(self.llvm(tool), *arguments, cwd=self.folder)
 
 
 @pytest.fixture
@@ -116,7 +110,6 @@ class Row(NamedTuple):
 
 
 def bundled(names: str, ids: Sequence[str], output: str, options: str = "-type=bc") -> str:
-    """Return the command that bundles the files a.in to c.in."""
     inputs = " ".join(f"-input={name}.in" for name in names)
     return f"{BUNDLER} {options} -targets={','.join(ids)} {inputs} -output={output}"
 
@@ -129,7 +122,6 @@ def bundle(files: str, ids: object, **options: object) -> str:
 
 
 def packaged(names: str, described: Sequence[str], output: str = "theirs") -> str:
-    """Return the command that packages the files a.in to c.in."""
     pairs = zip(names, described, strict=False)
     images = " ".join(f"--image=file={name}.in,{what}" for name, what in pairs)
     return f"{PACKAGER} -o {output} {images}"
@@ -140,7 +132,6 @@ def package(call: str) -> str:
 
 
 def archived(container: str, arguments: str, kind: str = "hip") -> str:
-    """Return the command that archives images for gfx906."""
     return f"{PACKAGER} {container} --archive --image=file=theirs.a,{arguments},kind={kind}"
 
 

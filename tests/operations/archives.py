@@ -22,13 +22,11 @@ def thin_archive(path: Path, names: list[str]) -> Path:
 
 
 def archive(path: Path, *members: Path) -> Path:
-    """Write an archive of files."""
     path.write_bytes(archive_bytes([(member.name, member.read_bytes()) for member in members]))
     return path
 
 
 def archive_of(path: Path, members: dict[str, bytes]) -> Path:
-    """Write an archive of {member name: content}."""
     path.write_bytes(archive_bytes([*members.items()]))
     return path
 

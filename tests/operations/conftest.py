@@ -18,5 +18,4 @@ def hip_objects(tmp_path_factory: pytest.TempPathFactory, llvm: Tool) -> Path:
 
 @pytest.fixture
 def library(tmp_path: Path, hip_objects: Path, llvm: Tool) -> Path:
-    """Return a library of these objects, linked by lld."""
     return link(hip_objects, llvm("clang"), tmp_path / "library", "library-lld")

@@ -136,7 +136,6 @@ def load(library: Path, **environment: str) -> list[str]:
 
 
 def run(command: list[str], **environment: str) -> list[str]:
-    """Run a program; return the lines that it prints."""
     done = try_tool(*command, env=os.environ | environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -156,7 +156,6 @@ def make_wheel(path: Path, files: Mapping[str, bytes], *, metadata: bytes | None
 
 
 def hashed(data: bytes) -> str:
-    """Return a digest in RECORD's format."""
     return "sha256=" + urlsafe_b64encode(sha256(data).digest()).rstrip(b"=").decode()
 
 

@@ -59,7 +59,6 @@ def targets(path: Path) -> list[str]:
 
 
 def contents(path: Path) -> list[tuple[str, bytes]]:
-    """Return all images of a fat binary, unpacked."""
     data = path.read_bytes()
     return [(image.processor, content_of(data, image)) for image in images_of(data)]
 

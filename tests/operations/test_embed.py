@@ -193,7 +193,6 @@ def kernels(path: Path, **arguments: list[dict[str, object]]) -> Path:
 
 
 def argument(size: int, kind: str = "by_value", offset: int = 0) -> dict[str, object]:
-    """Return an argument's metadata."""
     return {".name": "any", ".offset": offset, ".size": size, ".value_kind": kind}
 
 

@@ -38,13 +38,11 @@ CODE = {
 
 
 def write(path: Path, rows: Iterable[tuple[str, str]], scheme: str) -> Path:
-    """Write an archive with some of `CODE`."""
     return write_archive(path, [(*row, CODE[row]) for row in rows], scheme=scheme)
 
 
 @pytest.fixture(params=SCHEMES)
 def archive(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """Return an archive with all of `CODE`."""
     return write(tmp_path / "demo.kpack", CODE, request.param)
 
 
@@ -184,7 +182,6 @@ def test_what_the_archives_have(library: Path) -> None:
 
 
 def test_in_a_folder_the_archives_are_listed(library: Path) -> None:
-    """For a folder, archives are listed, and host programs' references to them are not."""
     assert {image.container for image in iter_images(library.parent.parent)} == {"kpack"}
 
 
@@ -197,7 +194,6 @@ def test_match_of_hosts(library: Path) -> None:
 
 
 def faults(*paths: Path, targets: Sequence[str] = ()) -> list[str]:
-    """Return the faults that `check` finds for paths."""
     rule = Rule(targets=tuple(map(Device.parse, targets)))
     return [f"{Path(f.library).name}: {f.message}" for f in check_libraries(paths, [rule])]
 

@@ -30,7 +30,6 @@ FORMS = ["shared", "zlib", "zstd"]
 
 
 def make(path: Path, form: str, *targets: str) -> Path:
-    """Write one binary with an image for each target."""
     make_package(path, [(target, IMAGES[target]) for target in targets], generation=23)
     if form != "shared":
         method = ZLIB if form == "zlib" else ZSTD
@@ -39,7 +38,6 @@ def make(path: Path, form: str, *targets: str) -> Path:
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """Return target IDs and images of a file that is one binary."""
     data = memoryview(path.read_bytes())
     data, binary, _ = read_offload_binary(data, 0)
     return {image.arch: bytes(image.content(data)) for image in binary.images}

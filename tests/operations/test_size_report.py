@@ -35,7 +35,6 @@ IMAGES = {
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an uncompressed bundle."""
     return make_bundle(tmp_path_factory.mktemp("bundle") / "b", IMAGES)
 
 

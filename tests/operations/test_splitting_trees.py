@@ -42,7 +42,6 @@ def libraries(tmp_path_factory: pytest.TempPathFactory, llvm: Tool, hip_objects:
 
 @pytest.fixture
 def wheel(libraries: Path, tmp_path: Path) -> Path:
-    """Return a wheel with the libraries in a package."""
     files = {
         f"demo/{path.relative_to(libraries)}": path.read_bytes()
         for path in sorted(libraries.rglob("*"))

@@ -37,14 +37,12 @@ KEEP = [Device.parse("gfx90a:sramecc+:xnack+")]
 
 
 def thin(path: Path, *devices: str) -> Path:
-    """Thin a file for `devices`; return the new file."""
     out = path.with_name(f"thin-{path.name}")
     thin_file(path, out, keep=[Device.parse(text) for text in devices] or KEEP)
     return out
 
 
 def embedded(path: Path, bundle: Path) -> Path:
-    """Write an object that embeds a bundle."""
     embed_bundle(bundle, path, cuid="x", host_triple="x86_64-linux-gnu")
     return path
 

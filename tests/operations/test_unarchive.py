@@ -335,7 +335,6 @@ def test_only_changed_archives_are_replaced(tmp_path: Path) -> None:
 
 
 def archive(*members: tuple[bytes, bytes], magic: bytes = b"!<arch>\n") -> bytes:
-    """Make an archive of (name field, content) members."""
     return magic + b"".join(
         header(name, len(data)) + data + b"\n" * (len(data) & 1) for name, data in members
     )

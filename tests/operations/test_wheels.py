@@ -65,7 +65,6 @@ def wheel(folder: Path, name: str) -> Path:
 
 
 def libraries(path: Path, folder: Path) -> list[Path]:
-    """Unpack a wheel; return its libraries with images."""
     with zipfile.ZipFile(path) as archive:
         archive.extractall(folder)
     return [Path(file) for file in dict.fromkeys(image.file for image in list_images(folder))]

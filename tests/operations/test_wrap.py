@@ -36,7 +36,6 @@ def image(tmp_path: Path) -> Path:
 
 
 def package(*contents: bytes) -> bytes:
-    """Return consecutive offload binaries."""
     out = b""
     for content in contents:
         strings = {"arch": "gfx90a", "triple": "amdgcn-amd-amdhsa"}
@@ -126,7 +125,6 @@ def test_object_like_llvms(
 
 
 def relocations(readelf: str, path: Path) -> list[list[str]]:
-    """Return offset, type and target of each relocation."""
     done = run_tool(readelf, "-rW", path)
     rows = [line.split() for line in done.splitlines() if " R_X86_64_" in line]
     assert rows

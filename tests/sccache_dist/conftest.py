@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 from examples.cluster import loopback
 from offload_tool.cli import main
 from offload_tool.sccache_dist.cluster import Cluster, load_cluster
-from tests.conftest import missing
+from tests.conftest import missing, run_tool
 from tests.toolchain.installed import Rocm
 
 
@@ -52,13 +51,7 @@ def cluster(packed: Path, tmp_path: Path) -> Iterator[Cluster]:
 
 
 def sccache(cluster: Cluster, *options: str) -> str:
-    return subprocess.run(
-        [cluster.sccache, *options],
-        env=os.environ | cluster.environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    return run_tool(cluster.sccache, *options, env=os.environ | cluster.environment)
 
 
 def counters(cluster: Cluster) -> tuple[int, int, int, int]:

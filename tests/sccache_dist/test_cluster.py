@@ -77,7 +77,6 @@ def compiling(
 
 
 def finished(process: subprocess.Popen[str]) -> str:
-    """Return what a process prints that succeeds."""
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
     return output

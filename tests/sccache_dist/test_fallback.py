@@ -22,7 +22,6 @@ HERE = {"PATH": os.defpath}
 
 @pytest.fixture(autouse=True)
 def _run_in_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run compiles in the folder of each test."""
     monkeypatch.chdir(tmp_path)
 
 

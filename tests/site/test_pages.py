@@ -147,7 +147,6 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def docstrings() -> Iterator[tuple[str, str]]:
-    """Yield each docstring of the package, with its place."""
     for path in (ROOT / "offload_tool").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):

@@ -28,7 +28,6 @@ SECTIONS = dict(re.findall(r"^## (offload-tool.*)\n\n((?:(?!## ).*\n)*)", PAGE, 
 
 
 def help_of(command: str) -> str:
-    """Return what ``--help`` prints."""
     with (
         contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), write_through=True)) as out,
         contextlib.suppress(SystemExit),

@@ -39,7 +39,6 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def pages() -> dict[Path, Page]:
-    """Return all pages."""
     found = {path.resolve(): Page(path) for path in SITE.rglob("*.html")}
     assert found
     return found
