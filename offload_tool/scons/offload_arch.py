@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from offload_tool.errors import CompilerError, TargetIDError, UsageError
@@ -93,7 +93,10 @@ def _check_arch_flags(env: Environment, found: Iterable[CompileTarget]) -> None:
     """Raise UsageError if an item of OFFLOAD_ARCH_FLAGS is for no device that is built."""
     built = {name for device in found for name in names_of(device)}
     try:
-        unused = sorted(set(_flags_by_name(env, built)) - built)
+        unused = sorted(_flags_by_name(env).keys() - built)
+        if not env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]:
+            for name in unused:
+                parse_target(name)
     except TargetIDError as error:
         raise UsageError(f"OFFLOAD_ARCH_FLAGS: {error}") from None
     if unused:
@@ -121,16 +124,10 @@ def names_of(device: CompileTarget) -> tuple[str, ...]:
     return tuple(dict.fromkeys((device.target_id.processor, device.name)))
 
 
-def _flags_by_name(env: Environment, built: Container[str] | None = None) -> dict[str, list[Any]]:
-    """Return ``OFFLOAD_ARCH_FLAGS`` with canonical keys; unknown ones must be `built`.
-
-    :raises TargetIDError: a key is not a target ID.
-    """
-    given = env["OFFLOAD_ARCH_FLAGS"] or {}
+def _flags_by_name(env: Environment) -> dict[str, list[Any]]:
+    """Return ``OFFLOAD_ARCH_FLAGS`` with canonical keys; raise TargetIDError if one is none."""
     flags: dict[str, list[Any]] = {}
-    for key, value in given.items():
+    for key, value in (env["OFFLOAD_ARCH_FLAGS"] or {}).items():
         name = parse_target(str(key), allow_unknown=True).name
-        if built is not None and name not in built and not env["OFFLOAD_ALLOW_UNKNOWN_ARCH"]:
-            parse_target(str(key))
         flags.setdefault(name, []).extend(env.Split(value))
     return flags
