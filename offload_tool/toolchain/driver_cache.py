@@ -38,8 +38,6 @@ from offload_tool.toolchain.disk_cache import cached_result
 from offload_tool.util.memoize import memoized
 from offload_tool.util.which import program_folders, which
 
-CONFIGURATION_FOLDERS = ("/etc/clang", "~/.config/clang")
-"""Clang's directories of configuration files, besides its own."""
 _CONFIGURATION = ".cfg"
 _GCC = ("lib/gcc", "lib64/gcc", "lib/gcc-cross")
 _PER_CALL_VARIABLES = frozenset(
@@ -228,7 +226,11 @@ def _variables_in(environment: Mapping[str, str]) -> list[str]:
 
 def _compiler_files(args: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
     from offload_tool.clang.response_file import expand_command
-    from offload_tool.toolchain.identity import LIBRARY_PATH, program_dependencies
+    from offload_tool.toolchain.identity import (
+        CONFIGURATION_FOLDERS,
+        LIBRARY_PATH,
+        program_dependencies,
+    )
 
     expanded = expand_command(args)
     yield from expanded.files

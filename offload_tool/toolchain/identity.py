@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
 """The loader's first search path."""
+CONFIGURATION_FOLDERS = ("/etc/clang", "~/.config/clang")
+"""Clang's directories of configuration files, besides its own."""
 _SCRIPT = b"#!"
 _FOR_THE_LOADER = ("/etc/ld.so.cache", "/etc/ld.so.preload")
 # Compiled on first use, as results are cached.
@@ -272,8 +274,6 @@ def _included(path: str) -> list[str]:
         elif option != "--config":
             continue
         elif "/" not in name:
-            from offload_tool.toolchain.driver_cache import CONFIGURATION_FOLDERS
-
             usual = (os.path.join(os.path.expanduser(x), name) for x in CONFIGURATION_FOLDERS)
             found += filter(os.path.isfile, usual)
         found.append(os.path.join(folder, name.replace("<CFGDIR>", folder)))
