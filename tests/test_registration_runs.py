@@ -57,13 +57,8 @@ void __hipRegisterTexture(void) {}
 LANGUAGES = {
     "hip": ["-x", "hip", "-nogpuinc", "-nogpulib", "--offload-arch=gfx906"],
     "cuda": [
-        "-x",
-        "cuda",
-        "-nocudainc",
-        "-nocudalib",
-        "--offload-arch=sm_70",
-        "-Xclang",
-        "-target-sdk-version=11.8",
+        *("-x", "cuda", "-nocudainc", "-nocudalib", "--offload-arch=sm_70"),
+        *("-Xclang", "-target-sdk-version=11.8"),
     ],
 }
 

@@ -125,43 +125,40 @@ class _Merger:
     def _merge_kpacks(self, inputs: Sequence[Location]) -> FilePlan:
         """Merge the code objects of one group's archives, in their order."""
         archives = [read_kpack(item.source.data, path=item.label) for item in inputs]
-        images = []
-        for item, archive in zip(inputs, archives, strict=True):
+        first, pairs = archives[0], [*zip(inputs, archives, strict=True)]
+        for item, archive in pairs:
             archive.check_known(item.label)
-            for what, ours, theirs in (
-                ("group", archives[0].group, archive.group),
-                ("scheme", archives[0].scheme, archive.scheme),
-            ):
+            for what in ("group", "scheme"):
+                ours, theirs = f"{what} {getattr(first, what)}", f"{what} {getattr(archive, what)}"
                 if ours != theirs:
-                    raise _contradiction(inputs[0], f"{what} {ours}", item, f"{what} {theirs}")
-            for image in archive.images:
-                images.append(copied_image(image, item.source))
+                    raise _contradiction(inputs[0], ours, item, theirs)
+        images = [(item, image) for item, archive in pairs for image in archive.images]
         _check_once(
             ((image.key, image.target_id), item, f"{image.key} for {image.target_id}")
-            for item, archive in zip(inputs, archives, strict=True)
-            for image in archive.images
+            for item, image in images
         )
         listed = dict.fromkeys(target for archive in archives for target in archive.target_ids)
-        first = archives[0]
-        return spooled_kpack(self.spool, images, first.group, list(listed), first.scheme)
+        copied = [copied_image(image, item.source) for item, image in images]
+        return spooled_kpack(self.spool, copied, first.group, list(listed), first.scheme)
 
     # -- bundles ---------------------------------------------------------------------
 
     def _merge_bundles(self, inputs: Sequence[Location]) -> FilePlan:
-        founds = [_only_bundle(item) for item in inputs]
-        for item, found in zip(inputs, founds, strict=True):
-            container, other = founds[0].container, found.container
-            if other is not container:
-                raise _contradiction(inputs[0], container.value, item, other.value)
+        bundles = [(item, _only_bundle(item)) for item in inputs]
+        container = bundles[0][1].container
+        for item, found in bundles:
+            if found.container is not container:
+                raise _contradiction(inputs[0], container.value, item, found.container.value)
             if not found.images:
                 raise FormatError("expected a bundle with entries, found none", path=item.label)
         entries = _merged_entries(
-            [
-                [_Entry(item, image) for image in found.images]
-                for item, found in zip(inputs, founds, strict=True)
-            ]
+            [[_Entry(item, image) for image in found.images] for item, found in bundles]
         )
-        contents = [_unpacked(item, found) for item, found in zip(inputs, founds, strict=True)]
+        is_compressed = container is FileFormat.COMPRESSED_BUNDLE
+        contents = [
+            found.images[0].content.source if is_compressed else item.source
+            for item, found in bundles
+        ]
         layout = recognise(contents[0].data, anywhere=True)
         if layout is FileFormat.ELF:
             return self._object_bundle(inputs, entries)
@@ -169,14 +166,14 @@ class _Merger:
             rows = ((entry.image.id, entry.content) for entry in entries)
             plan = plan_text_bundle(rows, text_comment(contents[0].data))
         else:
-            bundles = [
+            tables = (
                 read_bundle(content.data, 0, path=item.label)
                 for content, item in zip(contents, inputs, strict=True)
-            ]
+            )
             sizes = [(entry.image.id, entry.image.content.size) for entry in entries]
-            alignment = find_alignment(bundles)
+            alignment = find_alignment([*tables])
             plan = plan_bundle(sizes, alignment).plan(entry.content for entry in entries)
-        if founds[0].container is FileFormat.COMPRESSED_BUNDLE:
+        if is_compressed:
             headers = [read_compressed_header(item.source.data, path=item.label) for item in inputs]
             version = max(2, *(header.version for header in headers))
             form = Compression(headers[0].method, version=version)
@@ -240,15 +237,12 @@ class _Merger:
                     raise _contradiction(inputs[0], has[0], item, has[1])
                 if key not in archives[0]:
                     raise _contradiction(inputs[0], has[1], item, has[0])
-        rows = []
-        merged = []
+        rows, merged = [], []
         for key, first in archives[0].items():
-            group = [members[key] for members in archives]
-            merged.append(self._merge_members(group))
+            merged.append(self._merge_members([members[key] for members in archives]))
             symbols = member_symbols(first.source.data, path=first.label)
             rows.append(NewMember(key[0], merged[-1].size, symbols))
-        layout = plan_archive(rows)
-        return layout.plan(merged)
+        return plan_archive(rows).plan(merged)
 
     def _merge_members(self, group: Sequence[Location]) -> FilePlan:
         """Merge members of one name; members without images must be equal in all inputs."""
@@ -286,11 +280,6 @@ def _only_bundle(item: Location) -> FoundContainer:
     if len(found) != 1:
         raise UsageError(f"'{item.label}': expected one bundle to merge, found {len(found)}")
     return found[0]
-
-
-def _unpacked(item: Location, found: FoundContainer) -> InputFile:
-    is_compressed = found.container is FileFormat.COMPRESSED_BUNDLE
-    return found.images[0].content.source if is_compressed else item.source
 
 
 def _merged_entries(inputs: Sequence[Sequence[_Entry]]) -> list[_Entry]:
