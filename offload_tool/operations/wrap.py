@@ -168,15 +168,14 @@ def _check(images: Sequence[StrPath], kind: RegisteredKind, options: WrapOptions
                 f"the interface of LLVM {generation} is for openmp, not for {kind}; "
                 "write the module for LLVM 22"
             )
-    if target_ids:
-        if kind != "openmp":
+        if target_ids:
             raise UsageError(
                 f"target IDs are registered for openmp, not for {kind}; leave them out"
             )
-        if len(target_ids) != len(images):
-            raise UsageError(
-                f"expected one target ID for each of {len(images)} images, found {len(target_ids)}"
-            )
+    if target_ids and len(target_ids) != len(images):
+        raise UsageError(
+            f"expected one target ID for each of {len(images)} images, found {len(target_ids)}"
+        )
     if options.is_relocatable and generation != 23:
         raise UsageError(
             f"relocatable images are of generation 23, not {generation}; "
@@ -251,7 +250,8 @@ def _plan_object(registration: Registration, compiler: Compiler) -> FilePlan:
     from offload_tool.formats.objects.splice_images import plan_object_with_images
 
     meaning = triples.meaning(registration.triple)
-    if not _is_object_host(meaning):
+    is_elf = meaning.object_format == "elf" and meaning.system in _ELF_SYSTEMS
+    if not is_elf or meaning.arch not in ELF_HOSTS:  # LLVM's code generator may crash
         raise UsageError(
             f"cannot make an object for '{registration.triple}' "
             f"({meaning.object_format}, {meaning.arch or 'no architecture'}, "
@@ -260,9 +260,3 @@ def _plan_object(registration: Registration, compiler: Compiler) -> FilePlan:
         )
     module = compiler.compile_object(object_text(registration), registration.triple)
     return plan_object_with_images(module, [image.size for image in registration.images])
-
-
-def _is_object_host(meaning: triples.Meaning) -> bool:
-    """Return whether objects can be made; for other hosts, LLVM's code generator may crash."""
-    known = meaning.object_format == "elf" and meaning.system in _ELF_SYSTEMS
-    return known and meaning.arch in ELF_HOSTS
