@@ -281,7 +281,7 @@ class Memory:
             stages = Stages()
             is_unchanged = each.run.is_key_unchanged and self._old_results(each) is not None
             stages.begin(each.run.record, command, is_unchanged=is_unchanged)
-            each.run.set_stages(stages)
+            each.run.stages = stages
             own = [steps[number] for number in each.numbers]
             output = self._plan.jobs[first].output
             each.staged = StagedSteps(steps, own, output, partial(self._keep, each), stages)

@@ -114,8 +114,8 @@ class Resolver(ABC):
 class PassRun:
     """The state of one pass, and its record."""
 
-    _start: Start
-    """Set by `begin`."""
+    start: Start
+    """The state of files when the run began; set by `begin`."""
 
     def __init__(self, resolver: Resolver, digests: DigestCache) -> None:
         self.resolver = resolver
@@ -131,7 +131,8 @@ class PassRun:
         """The key that was judged, or that of the beginning."""
         self._may_change = False
         """The key was known at the beginning, and may change while the pass runs."""
-        self._stages: CutOff | None = None
+        self.stages: CutOff | None = None
+        """The stages of a run, which have begun."""
 
     @property
     def record(self) -> PassRecord | None:
@@ -200,18 +201,10 @@ class PassRun:
         folders = dict.fromkeys([*flagged, *map(os.path.dirname, expected), *searched])
         digests = {name: self._digests.digest(name) for name in expected}
         start = Start.now(marker, folders, digests)
-        self.begin_at(start)
+        self.start = start
         self._key = key or self._key
         self._may_change = key is not None
         return start
-
-    def begin_at(self, start: Start, stages: CutOff | None = None) -> None:
-        """As `begin`, for a run that has begun at `start`, maybe in `stages`."""
-        self._start, self._stages = start, stages
-
-    def set_stages(self, stages: CutOff) -> None:
-        """Set the stages of a run, after `begin`."""
-        self._stages = stages
 
     @property
     def is_key_unchanged(self) -> bool:
@@ -228,7 +221,7 @@ class PassRun:
             and self._digests.digest(self.resolver.output) == record.output != ""
         )
         stages.begin(record, self.resolver.args, is_unchanged=is_unchanged)
-        self.set_stages(stages)
+        self.stages = stages
 
     def read(self) -> PassReads:
         """Return what the run has read; errors are those of `Resolver.files_read`."""
@@ -239,7 +232,7 @@ class PassRun:
         resolver = self.resolver
         record = record_pass_result(
             resolver.key(self._before),
-            *(reads.files, reads.lookups, resolver.output, self._start, self._digests),
+            *(reads.files, reads.lookups, resolver.output, self.start, self._digests),
             key_before=self._key if self._may_change else None,
             with_identity=resolver.with_identity,
         )
@@ -247,8 +240,8 @@ class PassRun:
         is_known = resolver.is_recordable and not reads.unknown_input
         side_outputs = resolver.side_outputs()
         bitcode = ""
-        if self._stages is not None and is_known and not side_outputs:
-            bitcode = self._stages.bitcode()
+        if self.stages is not None and is_known and not side_outputs:
+            bitcode = self.stages.bitcode()
         return record._replace(
             output=record.output if is_known else "",
             side_outputs=side_outputs,

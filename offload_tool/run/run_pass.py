@@ -286,7 +286,7 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
             if job.stages is not None and job.stages.is_cut_off:
                 backup.restore()
             if before is None:
-                run().begin_at(start, job.stages)
+                run().start, run().stages = start, job.stages
             _complete(job, run(), backup)
         ended = status == 0
     except (KeyboardInterrupt, SystemExit):  # interrupted: restore the state before the run
