@@ -228,6 +228,15 @@ def is_all_listed(depfile: str) -> bool:
         return False
 
 
+def without_script(depfile: str, text: bytes) -> bytes:
+    """Return the text of a depfile without the rule that its script may have added."""
+    return text.removesuffix(f"result: {_script_file(depfile)}\n".encode())
+
+
+def _script_file(depfile: str) -> str:
+    return f"{depfile}.compiler/{_SCRIPT_NAME}"
+
+
 def relative_to_build(arg: str, environ: Mapping[str, str]) -> str:
     """Return an option with names below ``CCACHE_BASEDIR`` made relative, as ccache does."""
     base = environ.get("CCACHE_BASEDIR", "").rstrip("/")
@@ -250,7 +259,7 @@ def command_for_ccache(
     list_all = ["-dependency-file", depfile, "-sys-header-deps"]
     first.args[2:2] = list_all if "-MT" in first.args else [*list_all, "-MT", "result"]
     text = _script(jobs, depfile, environ)
-    script = Path(f"{depfile}.compiler", _SCRIPT_NAME)
+    script = Path(_script_file(depfile))
     script.parent.mkdir()
     script.write_text(text, errors="surrogateescape")
     script.chmod(0o700)

@@ -171,6 +171,7 @@ class _Split:
         if memory is not None:
             memory.stage(steps, launched, self._command, self._environ)
         self._run_steps(steps)
+        self._remove_scripts()
         status = self._status(steps)
         if not status:
             self._complete(steps, launched)
@@ -293,6 +294,15 @@ class _Split:
         merge_steps(steps, [*shlex.split(launcher), *args])
         self._listed.add(numbers[0])
         return ""
+
+    def _remove_scripts(self) -> None:
+        """Remove the rules of ccache's scripts from depfiles."""
+        for name in (self._depfiles[number] for number in self._listed):
+            from offload_tool.launch.launcher_commands import without_script
+
+            text = content_of(name)
+            with open(name, "wb") as file:
+                file.write(without_script(name, text))
 
     def _report_skipped(self, target: str, reason: str) -> None:
         """Print why a pass does not run through the launcher or on the cluster."""
