@@ -215,9 +215,10 @@ class StagedSteps:
 
     ::
 
-        front end -> decide -> backend -> linker         an object, by old offload driver
-        front end -> decide --------------> linker       the new one's bitcode, CUDA's PTX
-                       |
+        front end -> decide -> backend -> check -> again -> linker    an object, by old driver
+        front end -> decide ------------------------------> linker    bitcode by new one, PTX
+                       |                    |
+                       |                    the backend prints: the whole job runs again
                        as in the record: the old results stay
 
     See `run.cut_off` for the split of one job into front end and backend.
@@ -236,10 +237,11 @@ class StagedSteps:
         `keep` is called if the old results stay. `stages` have begun.
         """
         self._stages = stages
-        self._front, *self._rest = own
+        self._front, *self._linkers = own
+        self._backend: list[Step] = []
+        self._job = self._front.args
         self._output = output
         self._keep = keep
-        self._is_split = False
         self._insert(steps)
 
     def _insert(self, steps: list[Step]) -> None:
@@ -247,37 +249,47 @@ class StagedSteps:
         front = self._front
         bitcode = f"{self._output}.bc"
         jobs = self._stages.jobs(front.args, bitcode)
-        if not jobs and not self._rest:
+        if not jobs and not self._linkers:
             return
-        decide = Step(len(steps), [front.number])
+        count = len(steps)
+        decide = Step(count, [front.number])
         decide.call = self._decide
-        last = decide
         if jobs:
-            front.args, self._output, self._is_split = jobs[0], bitcode, True
-            last = Step(len(steps) + 1, [decide.number], jobs[1], front.messages_file)
-            self._rest.insert(0, last)
+            front.args, self._output = jobs[0], bitcode
+            backend = Step(count + 1, [count], jobs[1], front.messages_file)
+            check = Step(count + 2, [count + 1])
+            check.call = self._check
+            self._backend = [backend, check, Step(count + 3, [count + 2], (), front.messages_file)]
+        added = [decide, *self._backend]
         for step in steps:
-            step.needs = [last.number if n == front.number else n for n in step.needs]
-        steps += [decide, last] if jobs else [decide]
-        decide.runs_after_failure = last.runs_after_failure = True
+            step.needs = [added[-1].number if n == front.number else n for n in step.needs]
+        for step in added:
+            step.runs_after_failure = True
+        steps += added
 
     @property
     def all(self) -> list[Step]:
         """The steps that make the result of the pass."""
-        return [self._front, *self._rest]
+        return [self._front, *self._backend, *self._linkers]
 
     def finish(self) -> None:
-        """Note whether the later jobs have printed messages, which each run must repeat."""
-        if self._is_split:
-            self._stops_after(1)
-        if any(content_of(step.messages_file) for step in self._rest[self._is_split :]):
+        """Note whether the jobs have printed messages, which each run must repeat."""
+        if not self._backend and not content_of(self._front.messages_file):
+            self._stages.prints = False
+        if any(content_of(step.messages_file) for step in self._linkers):
             self._stages.reset()
 
     def _decide(self) -> None:
         if self._stops_after(0):
             self._keep()
-            for step in self._rest:
+            for step in (*self._backend, *self._linkers):
                 step.args = ()
+
+    def _check(self) -> None:
+        """Run the whole job instead of what has run if the backend prints."""
+        if self._stops_after(1) and self._stages.must_repeat:
+            os.truncate(self._front.messages_file, 0)
+            self._backend[-1].args = self._job
 
     def _stops_after(self, number: int) -> bool:
         with open(self._output, "rb") as made, open(self._front.messages_file, "rb") as errors:

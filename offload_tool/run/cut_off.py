@@ -17,7 +17,7 @@ with clang 21 and 22. They differ if contraction is ``fast``: compiling a source
 fuses despite ``#pragma clang fp contract(off)``; compiling bitcode, it does not. Of 85 sets of
 flags for host code, ``-fsanitize=address`` and ``-fpseudo-probe-for-profiling`` make the backend do
 more for a source. Such passes, passes without optimisation, and passes that write more files run in
-one stage.
+one stage. So do passes whose backend prints: compiling bitcode, it names no place in the source.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ _ONE_STAGE = (
 _EMIT = "-emit-obj"
 _SHORT = "short"
 """Replaces the digest of the bitcode if the pass is too short for two stages."""
+_PRINTS = "prints"
+"""Replaces it if the backend prints."""
 _TOO_SHORT = 0.2
 """Seconds. The extra process takes a fifth of shorter passes, and a tenth of longer ones."""
 
@@ -70,6 +72,8 @@ class Stages:
         """The digest of the output's bitcode; "" if the output must be rebuilt."""
         self.is_cut_off = False
         """Whether the backend was skipped and the output kept."""
+        self.prints = False
+        """Whether the backend prints: such a pass is one job, whose messages name the source."""
         self.front_end_seconds = 0.0
         self._may_split = False
         self._digest = ""
@@ -89,7 +93,8 @@ class Stages:
             if before is None
             else not before.output or before.bitcode == _SHORT
         )
-        self._may_split = self._is_on and not is_short
+        self.prints = before is not None and before.bitcode == _PRINTS
+        self._may_split = self._is_on and not is_short and not self.prints
         self.known_digest = before.bitcode if before is not None and is_unchanged else ""
         self._began = time.perf_counter()
         self.reset()
@@ -100,6 +105,8 @@ class Stages:
 
     def bitcode(self) -> str:
         """Return the value for the record of the finished pass; "" forces a rebuild."""
+        if self.prints:
+            return _PRINTS
         is_short = time.perf_counter() - self._began < _TOO_SHORT
         return _SHORT if is_short and not self.is_cut_off else self._digest
 
@@ -140,5 +147,11 @@ class Stages:
             self.front_end_seconds = time.perf_counter() - self._started
             self.is_cut_off = self._digest == self.known_digest
         elif errors > self._printed:
-            self._digest = ""  # the backend prints diagnostics, which each run must repeat
-        return self.is_cut_off
+            self._digest = ""  # each run must repeat the messages
+            self.prints = number == 1
+        return self.is_cut_off or self.must_repeat
+
+    @property
+    def must_repeat(self) -> bool:
+        """Whether the pass must run again as one job."""
+        return self.prints and self._may_split

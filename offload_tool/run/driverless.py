@@ -232,6 +232,17 @@ def _run_jobs(
 
     :raises _UnknownEndError: it ended in another way.
     """
+    status, text = _run_once(jobs, environment, stages)
+    if stages is not None:
+        if stages.must_repeat:
+            status, text = _run_once(jobs, environment)
+        stages.prints &= bool(text)
+    return status, text
+
+
+def _run_once(
+    jobs: Jobs, environment: Mapping[str, str], stages: Stages | None = None
+) -> tuple[int, bytes]:
     front_end, *linkers = jobs
     folder = llvm_temporary_folder(environment)
     try:

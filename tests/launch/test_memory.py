@@ -428,6 +428,30 @@ def test_messages_of_both_stages(project: Project) -> None:
     assert "unused variable 'y'" in project.ours().stderr
 
 
+def test_messages_of_the_backend(project: Project) -> None:
+    """They name the place in the source, as the driver's: a pass that has such is one job."""
+    project.launch = ALWAYS_IN_STAGES
+    project.flags += ["-O2", OLD]
+    loop = "#pragma clang loop unroll(full)\nfor (int i = 0; i < n; ++i) x[i] *= n;\n"
+    project.add(f"__global__ void loops(float *x, int n) {{\n{loop}}}\n")
+
+    def outcome(number: int) -> str:
+        project.edit("s.hip", f"return {number}", f"return {number + 1}")
+        outcome = project.build()["gfx906"]
+        project.edit("s.hip", f"return {number + 1}", f"return {number + 1} + 0")
+        ours = {*project.ours().stderr.splitlines()}
+        driver = run(project.command("driver.o"), project.folder).stderr.splitlines()
+        assert ("s.hip:8:17: warning: loop not unrolled" in "".join(driver)) == (number < 3)
+        assert ours >= {line for line in driver if " generated " not in line}
+        project.edit("s.hip", f"return {number + 1} + 0", f"return {number + 1}")
+        project.ours()
+        return outcome.partition(":")[0]
+
+    assert [outcome(number) for number in range(3)] == ["compiled"] * 3
+    project.edit("s.hip", "unroll(full)", "unroll(disable)")
+    assert [outcome(number) for number in (3, 4)] == ["compiled", "front end only"]
+
+
 def test_why(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     """``offload-tool why`` has a block for each pass, and knows an object that is another file."""
     project.build()

@@ -16,6 +16,7 @@ from offload_tool.run.cut_off import Stages
 JOB = ("clang", "-cc1", "-emit-obj", "-O2", "-include", "a.h", "-o", "k.o", "-x", "hip", "k.hip")
 BEFORE = PassRecord(Key(), {}, Lookups(), "made", bitcode=digest_of(b"bitcode"))
 SHORT = BEFORE._replace(bitcode="short")
+PRINTS = BEFORE._replace(bitcode="prints")
 
 
 def begun(
@@ -64,6 +65,7 @@ def test_jobs_of_one_stage(old: str, new: str) -> None:
         (begun(is_unchanged=False), 2),
         (begun(is_on=False), 0),
         (begun(SHORT), 0),
+        (begun(PRINTS), 0),
         (begun(BEFORE._replace(output="")), 0),
         (begun(BEFORE._replace(bitcode="")), 2),
         (begun(None), 2),
@@ -112,11 +114,12 @@ def test_when_the_backend_is_left_out(
 
 
 def test_what_the_backend_prints(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backend that prints something runs again the next time."""
+    """A pass whose backend prints something is one job the next time."""
     monkeypatch.setattr(cut_off, "_TOO_SHORT", 0)
     stages = begun()
     assert not run(stages, b"other", front_end=b"a warning", backend=b"a remark")
-    assert stages.bitcode() == ""
+    assert stages.prints
+    assert stages.bitcode() == "prints"
 
 
 def test_short_passes() -> None:

@@ -117,7 +117,7 @@ def test_messages_of_the_backend_are_printed_each_time(built: Project) -> None:
         edit(built, "k.hip", "", text)
         run = built.run("-Q")
         assert run.status == 0
-        assert "'_ZL6scaledf' inlined into" in run.errors
+        assert "k.hip:4:72: remark: '_ZL6scaledf' inlined into" in run.errors
         assert "front end only" in run.output
         assert run.output.count("offload: gfx906            1 ") == 1
     edit(built, "SConstruct", ", '-Rpass=inline'", "")
