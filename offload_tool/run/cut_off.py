@@ -75,7 +75,7 @@ class Stages:
         self.prints = False
         """Whether the backend prints: such a pass is one job, whose messages name the source."""
         self.front_end_seconds = 0.0
-        self._may_split = False
+        self._may_split = self._is_split = False
         self._digest = ""
         self._files: tuple[IO[bytes], ...] = ()
         self._printed = 0
@@ -94,7 +94,7 @@ class Stages:
             else not before.output or before.bitcode == _SHORT
         )
         self.prints = before is not None and before.bitcode == _PRINTS
-        self._may_split = self._is_on and not is_short and not self.prints
+        self._may_split = self._is_on and not is_short
         self.known_digest = before.bitcode if before is not None and is_unchanged else ""
         self._began = time.perf_counter()
         self.reset()
@@ -118,8 +118,10 @@ class Stages:
         """
         args = [*job]
         self.reset()
+        self._is_split = False
         if (
             not self._may_split
+            or self.prints
             or args.count(_EMIT) != 1
             or args[-3:-1] != ["-x", "hip"]
             or not any(map(_OPTIMISED.fullmatch, args))
@@ -131,6 +133,7 @@ class Stages:
         first[out] = bitcode
         first[emit : emit + 1] = ["-emit-llvm-bc", "-disable-llvm-passes"]
         second = without_values(args[:-2], FRONT_END)
+        self._is_split = True
         return tuple(first), (*second, "ir", bitcode)
 
     def watch(self, bitcode: IO[bytes], errors: IO[bytes]) -> None:
@@ -154,4 +157,4 @@ class Stages:
     @property
     def must_repeat(self) -> bool:
         """Whether the pass must run again as one job."""
-        return self.prints and self._may_split
+        return self.prints and self._is_split

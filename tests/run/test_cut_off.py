@@ -114,12 +114,14 @@ def test_when_the_backend_is_left_out(
 
 
 def test_what_the_backend_prints(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pass whose backend prints something is one job the next time."""
+    """A pass whose backend prints something runs again as one job, and is one the next time."""
     monkeypatch.setattr(cut_off, "_TOO_SHORT", 0)
     stages = begun()
+    assert stages.jobs(JOB, "k.bc")
     assert not run(stages, b"other", front_end=b"a warning", backend=b"a remark")
-    assert stages.prints
-    assert stages.bitcode() == "prints"
+    assert (stages.must_repeat, stages.bitcode()) == (True, "prints")
+    assert stages.jobs(JOB, "k.bc") == ()
+    assert (stages.must_repeat, stages.bitcode()) == (False, "prints")
 
 
 def test_short_passes() -> None:
