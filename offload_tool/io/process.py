@@ -8,6 +8,7 @@ compile.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import select
 import signal
@@ -49,15 +50,22 @@ def start(
     if program is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command[0])
     actions: list[tuple[int, int, int] | tuple[int, int, str, int, int]] = []
-    for number, file in enumerate(files):
-        if isinstance(file, str):
-            flags = _WRITE if number else os.O_RDONLY
-            actions.append((os.POSIX_SPAWN_OPEN, number, file, flags, 0o600))
-        elif file is not None:
-            actions.append((os.POSIX_SPAWN_DUP2, file, number))
-    return os.posix_spawn(
-        program, list(command), environment, file_actions=actions, setsigdef=_IGNORED_BY_PYTHON
-    )
+    copies: list[int] = []
+    try:
+        for number, file in enumerate(files):
+            if isinstance(file, str):
+                flags = _WRITE if number else os.O_RDONLY
+                actions.append((os.POSIX_SPAWN_OPEN, number, file, flags, 0o600))
+            elif file is not None:
+                # Among the numbers of the program, an action before this one would replace it.
+                copies.append(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, len(files)))
+                actions.append((os.POSIX_SPAWN_DUP2, copies[-1], number))
+        return os.posix_spawn(
+            program, list(command), environment, file_actions=actions, setsigdef=_IGNORED_BY_PYTHON
+        )
+    finally:
+        for copy in copies:
+            os.close(copy)
 
 
 def run(

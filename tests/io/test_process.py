@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +30,33 @@ def test_output_and_errors() -> None:
         0,
         b"1\n2\n3\n",
     )
+
+
+def test_open_files_with_each_others_numbers() -> None:
+    """A program gets each file under its number, whichever numbers the files have here.
+
+    Threads that open and close files meanwhile make any order possible.
+    """
+    script = """if True:
+        import os, tempfile
+        from offload_tool.io import process
+        files = [tempfile.TemporaryFile() for _ in range(3)]
+        assert [file.fileno() for file in files] == [3, 4, 5]
+        given = [None, 5, 3, 4, 3]
+        process.run(["sh", "-c", "echo 1; echo 2 >&2; echo 3 >&3; echo 4 >&4"], os.environ, given)
+        print([process.written_bytes(file) for file in files])
+        os.dup2(3, 0)
+        process.run(["sh", "-c", "cat"], os.environ, [os.devnull, 0])
+        process.run(["sh", "-c", "echo 5 >&3"], os.environ, [None, None, None, 3])
+        print(process.written_bytes(files[0]))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, check=True, text=True
+    )
+    assert done.stdout.splitlines() == [
+        r"[b'2\n4\n', b'3\n', b'1\n']",
+        r"b'2\n4\n5\n'",
+    ]
 
 
 def test_time_limit(tmp_path: Path) -> None:
