@@ -23,7 +23,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import NamedTuple
 
 from offload_tool.containers.walk import OFFLOADING_SECTION, open_file_or_members
@@ -58,7 +57,6 @@ from offload_tool.formats.objects.ar import NewMember, plan_archive
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import SHT_LLVM_OFFLOADING, is_elf, read_elf_tables
 from offload_tool.io import FileRange, InputFile, StrPath, replace_file
-from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.util.frozen import frozen
 
@@ -285,18 +283,6 @@ def pack_code_objects(
 
     with replace_file(output) as out:
         write_kpack(out, images(), group=group, target_ids=target_ids, scheme=scheme)
-
-
-def spooled_kpack(
-    spool: Spool,
-    images: Iterable[NewKpackImage],
-    group: str,
-    target_ids: Sequence[str],
-    scheme: str,
-) -> FilePlan:
-    """Write a kpack archive into `spool`, and return its plan; errors as of `write_kpack`."""
-    write = partial(write_kpack, images=images, group=group, target_ids=target_ids, scheme=scheme)
-    return FilePlan.of([spool.append(write)])
 
 
 def write_marker(marker: KpackMarker, output: StrPath) -> None:

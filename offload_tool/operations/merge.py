@@ -28,7 +28,7 @@ from offload_tool.formats.bundle.compressed import read_compressed_header
 from offload_tool.formats.bundle.object_file import HOST_MARKER, plan_host, plan_object_bundle
 from offload_tool.formats.bundle.text import plan_text_bundle
 from offload_tool.formats.cuda.fatbin import CudaEntry, CudaImage, cuda_header, read_cuda_fatbin
-from offload_tool.formats.kpack.archive import copied_image, read_kpack
+from offload_tool.formats.kpack.archive import copied_image, read_kpack, spooled_kpack
 from offload_tool.formats.objects.ar import NewMember, member_symbols, plan_archive
 from offload_tool.formats.offload_binary import read_offload_binary
 from offload_tool.formats.targets.bundle_entry_id import OffloadKind, find_conflicts
@@ -36,7 +36,6 @@ from offload_tool.io import FileRange, InputFile, StrPath, replace_file
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.bundle import Compression, compress_plan
-from offload_tool.operations.embed import spooled_kpack
 from offload_tool.operations.package import plan_images
 from offload_tool.util.frozen import frozen
 
@@ -166,12 +165,12 @@ class _Merger:
             rows = ((entry.image.id, entry.content) for entry in entries)
             plan = plan_text_bundle(rows, text_comment(contents[0].data))
         else:
-            tables = (
+            tables = [
                 read_bundle(content.data, 0, path=item.label)
                 for content, item in zip(contents, inputs, strict=True)
-            )
+            ]
             sizes = [(entry.image.id, entry.image.content.size) for entry in entries]
-            alignment = find_alignment([*tables])
+            alignment = find_alignment(tables)
             plan = plan_bundle(sizes, alignment).plan(entry.content for entry in entries)
         if is_compressed:
             headers = [read_compressed_header(item.source.data, path=item.label) for item in inputs]

@@ -47,6 +47,7 @@ from offload_tool.formats.kpack.archive import (
     NewKpackImage,
     archive_name,
     kernel_key,
+    spooled_kpack,
 )
 from offload_tool.formats.kpack.marker import (
     PLACEHOLDER,
@@ -65,7 +66,6 @@ from offload_tool.io import StrPath
 from offload_tool.io.output_folder import OutputFolder, new_folder
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
-from offload_tool.operations.embed import spooled_kpack
 from offload_tool.operations.match import Device
 from offload_tool.operations.thin import COMPILED_LATER, check_only_bundles, section_of
 from offload_tool.operations.tree import (

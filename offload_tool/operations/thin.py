@@ -45,7 +45,7 @@ from offload_tool.formats.bundle.binary import find_alignment, plan_bundle, read
 from offload_tool.formats.bundle.compressed import read_compressed_header
 from offload_tool.formats.bundle.text import START, marker
 from offload_tool.formats.cuda.fatbin import cuda_header, read_cuda_fatbin
-from offload_tool.formats.kpack.archive import copied_image, read_kpack
+from offload_tool.formats.kpack.archive import copied_image, read_kpack, spooled_kpack
 from offload_tool.formats.magic import BUNDLE as MAGIC
 from offload_tool.formats.objects.ar import NewMember, member_symbols, plan_archive
 from offload_tool.formats.objects.device_elf import is_code_object
@@ -59,7 +59,6 @@ from offload_tool.io import FileRange, InputFile, StrPath
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.bundle import Compression, compress_plan
-from offload_tool.operations.embed import spooled_kpack
 from offload_tool.operations.match import (
     Device,
     Load,

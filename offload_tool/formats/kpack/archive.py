@@ -38,13 +38,18 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import ContentError, FormatError, UnsupportedError, UsageError
 from offload_tool.formats.magic import KPACK
 from offload_tool.formats.msgpack_stream import MessagePackReader, check_text, messagepack, reading
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
 from offload_tool.io.limits import effective_budget
+
+if TYPE_CHECKING:
+    from offload_tool.io.spool import Spool
+    from offload_tool.io.write_plan import FilePlan
 
 SUFFIX = ".kpack"
 FOLDER = ".kpack"
@@ -421,6 +426,20 @@ def write_kpack(
 
     with seekable(out) as file:
         _KpackWriter(file, scheme).write(images, group, target_ids)
+
+
+def spooled_kpack(
+    spool: Spool,
+    images: Iterable[NewKpackImage],
+    group: str,
+    target_ids: Sequence[str],
+    scheme: str,
+) -> FilePlan:
+    """Write an archive into `spool`, and return its plan; errors as of `write_kpack`."""
+    from offload_tool.io.write_plan import FilePlan  # readers need none
+
+    write = partial(write_kpack, images=images, group=group, target_ids=target_ids, scheme=scheme)
+    return FilePlan.of([spool.append(write)])
 
 
 class _KpackWriter:
