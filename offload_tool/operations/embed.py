@@ -20,10 +20,9 @@ Source: see `formats.kpack.archive`, `formats.kpack.marker` and `formats.hip_fat
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.containers.walk import OFFLOADING_SECTION, open_file_or_members
 from offload_tool.errors import CodeObjectError, UnsupportedError, UsageError
@@ -50,15 +49,16 @@ from offload_tool.formats.host_symbols import (
     hip_host_code,
     union,
 )
-from offload_tool.formats.kernel_info.amdgpu_metadata import read_amdgpu_arguments
-from offload_tool.formats.kpack.archive import ZSTD, NewKpackImage, write_kpack
-from offload_tool.formats.kpack.marker import KpackMarker, pack_marker
 from offload_tool.formats.objects.ar import NewMember, plan_archive
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import SHT_LLVM_OFFLOADING, is_elf, read_elf_tables
 from offload_tool.io import FileRange, InputFile, StrPath, replace_file
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.util.frozen import frozen
+
+if TYPE_CHECKING:
+    from offload_tool.formats.kpack.archive import NewKpackImage
+    from offload_tool.formats.kpack.marker import KpackMarker
 
 _OFFLOADING_ALIGNMENT = 8
 _MEMBER = "fatbin.o"
@@ -254,6 +254,7 @@ def embed_offload_binary(
 
 
 # -- kpack archives ----------------------------------------------------------------------
+# What they alone need is imported in their functions: most programs have none.
 
 
 class CodeFile(NamedTuple):
@@ -271,9 +272,11 @@ def pack_code_objects(
     *,
     group: str,
     target_ids: Sequence[str],
-    scheme: str = ZSTD,
+    scheme: str,
 ) -> None:
     """Write the kpack archive of code objects, by their keys; errors as of `write_kpack`."""
+    from offload_tool.formats.kpack.archive import NewKpackImage, write_kpack
+
     rows = sorted(files)
 
     def images() -> Iterator[NewKpackImage]:
@@ -287,6 +290,8 @@ def pack_code_objects(
 
 def write_marker(marker: KpackMarker, output: StrPath) -> None:
     """Write a marker to a file, to be embedded like a bundle; errors as of `pack_marker`."""
+    from offload_tool.formats.kpack.marker import pack_marker
+
     with replace_file(output) as out:
         out.write(pack_marker(marker))
 
@@ -316,6 +321,10 @@ def interface_of(paths: Sequence[StrPath]) -> str:
     :raises CodeObjectError: the code objects differ; the message names a kernel.
     :raises ContentError, FileError: a file cannot be read.
     """
+    import hashlib
+
+    from offload_tool.formats.kernel_info.amdgpu_metadata import read_amdgpu_arguments
+
     first: dict[str, tuple[str, ...]] = {}
     for path in paths:
         with InputFile(path) as source:
