@@ -1,11 +1,10 @@
-"""Options shared by several commands: schemas and ``--tolerance``."""
+"""Options shared by several commands: ``-o``, ``--restat``, schemas and ``--tolerance``."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import sys
-from pathlib import Path
 from typing import TypeAlias
 
 from offload_tool.cli.printing import print_text
@@ -25,9 +24,22 @@ class SchemaAction(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         """Print the schema, and exit with status 0."""
+        from pathlib import Path
+
         text = (Path(__file__).parent / str(self.const)).read_text(encoding="utf-8")
         print_text(text, sys.stdout)
         parser.exit()
+
+
+def add_output(parser: argparse.ArgumentParser, name: str, text: str) -> None:
+    """Add the option ``-o``, with `name` for its value and `text` for its help."""
+    parser.add_argument("-o", dest="output", required=True, metavar=name, help=text)
+
+
+def add_restat(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add the option; `name` is that of the output."""
+    text = f"do not write {name} if its bytes would not change"
+    parser.add_argument("--restat", action="store_true", help=text)
 
 
 def add_tolerance(parser: argparse.ArgumentParser) -> None:

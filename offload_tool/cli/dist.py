@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from offload_tool.cli.arguments import Commands
+from offload_tool.cli.arguments import Commands, add_output
 from offload_tool.cli.printing import print_lines
 
 _MEGABYTE = 1_000_000
@@ -29,7 +29,7 @@ def add_dist(commands: Commands) -> None:
     init.add_argument(
         "--token-file", required=True, metavar="F", help="the file with the clients' token"
     )
-    init.add_argument("-o", dest="output", required=True, metavar="DIR", help="the folder to make")
+    add_output(init, "DIR", "the folder to make")
     init.add_argument("--clang", metavar="C", help="the compiler (default: that of builds)")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from offload_tool.cli.arguments import Commands
+from offload_tool.cli.arguments import Commands, add_output
 from offload_tool.containers.file_format import FileFormat, recognise
 from offload_tool.errors import UsageError
 from offload_tool.formats.objects.device_elf import is_code_object, read_code_object
@@ -40,7 +40,7 @@ def add_embed(commands: Commands) -> None:
         metavar="IMAGES",
         help="a HIP bundle, a CUDA fat binary or an offload binary; or linked cubins of CUDA",
     )
-    parser.add_argument("-o", dest="output", required=True, metavar="OUT.o", help="the output")
+    add_output(parser, "OUT.o", "the output")
     wanted = parser.add_mutually_exclusive_group(required=True)
     wanted.add_argument(
         "--cuid", metavar="X", help="the ID with which the HIP host object was compiled"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from offload_tool.cli.arguments import CHOICE, Commands
+from offload_tool.cli.arguments import CHOICE, Commands, add_output
 from offload_tool.cli.printing import print_json_list, print_lines, print_problems
 from offload_tool.errors import OffloadError
 from offload_tool.util.escape import printable
@@ -29,7 +29,7 @@ def add_extract(commands: Commands) -> None:
         metavar="ID",
         help="a target ID (gfx90a:xnack+) or a bundle entry ID; may be given several times",
     )
-    parser.add_argument("-o", dest="output", required=True, metavar="DIR", help="the folder")
+    add_output(parser, "DIR", "the folder")
     parser.add_argument("--json", action="store_true", help="print a JSON list, for programs")
 
 

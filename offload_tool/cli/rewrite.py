@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from offload_tool.cli.arguments import Commands
+from offload_tool.cli.arguments import Commands, add_output, add_restat
 from offload_tool.cli.printing import print_lines
 from offload_tool.errors import UsageError
 
@@ -40,9 +40,7 @@ def add_thin(commands: Commands) -> None:
         help="also remove CUDA's PTX and code for linking if there is a cubin to load; "
         "newer GPUs cannot run the output",
     )
-    parser.add_argument(
-        "-o", dest="output", required=True, metavar="OUT", help="the output; may be an input"
-    )
+    add_output(parser, "OUT", "the output; may be an input")
 
 
 def run_thin(options: argparse.Namespace) -> int:
@@ -81,9 +79,7 @@ def add_merge(commands: Commands) -> None:
     parser.add_argument(
         "files", nargs="+", metavar="FILE", help="two or more files of the same format"
     )
-    parser.add_argument(
-        "-o", dest="output", required=True, metavar="OUT", help="the output; may be an input"
-    )
+    add_output(parser, "OUT", "the output; may be an input")
 
 
 def run_merge(options: argparse.Namespace) -> int:
@@ -103,7 +99,7 @@ def add_repack(commands: Commands) -> None:
         "plain or compressed.",
     )
     parser.add_argument("file", metavar="FILE", help="a bundle of the binary layout")
-    parser.add_argument("-o", dest="output", required=True, metavar="OUT", help="the new bundle")
+    add_output(parser, "OUT", "the new bundle")
     parser.add_argument(
         "--compress", choices=("zstd", "zlib"), help="the compression (default: none)"
     )
@@ -123,9 +119,7 @@ def add_repack(commands: Commands) -> None:
         metavar="BYTES",
         help="the alignment of each entry (default: 4096)",
     )
-    parser.add_argument(
-        "--restat", action="store_true", help="do not write OUT if its bytes would not change"
-    )
+    add_restat(parser, "OUT")
 
 
 def run_repack(options: argparse.Namespace) -> int:
@@ -155,11 +149,9 @@ def add_archive(commands: Commands) -> None:
         description="Write an archive with a symbol index. Members have the names of the files, "
         "without folders. The same files and names always give the same bytes.",
     )
-    parser.add_argument("-o", dest="output", required=True, metavar="OUT.a", help="the archive")
+    add_output(parser, "OUT.a", "the archive")
     parser.add_argument("files", nargs="+", metavar="NAME", help="a file")
-    parser.add_argument(
-        "--restat", action="store_true", help="do not write OUT.a if its bytes would not change"
-    )
+    add_restat(parser, "OUT.a")
 
 
 def run_archive(options: argparse.Namespace) -> int:

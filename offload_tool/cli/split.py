@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from offload_tool.cli.arguments import Commands
+from offload_tool.cli.arguments import Commands, add_output
 from offload_tool.cli.printing import print_lines
 from offload_tool.util.escape import printable
 
@@ -24,7 +24,7 @@ def add_split(commands: Commands) -> None:
         "output of 'thin' for it.",
     )
     parser.add_argument("file", metavar="PATH", help="a program, library, folder or wheel")
-    parser.add_argument("-o", dest="output", required=True, metavar="DIR", help="the folder")
+    add_output(parser, "DIR", "the folder")
     parser.add_argument(
         "--group",
         metavar="NAME",
@@ -110,7 +110,7 @@ def add_join(commands: Commands) -> None:
         help="kpack archives; for a wheel, the wheels of its device code; for a folder, "
         "folders to copy over it",
     )
-    parser.add_argument("-o", dest="output", required=True, metavar="OUT", help="the output")
+    add_output(parser, "OUT", "the output")
 
 
 def run_join(options: argparse.Namespace) -> int:
