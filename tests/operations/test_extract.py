@@ -13,6 +13,7 @@ from offload_tool.errors import FileError, FormatError, OffloadError, Unsupporte
 from offload_tool.operations.extract import extract_device_images
 from offload_tool.operations.match import Device, NoImageError
 from tests.formats.cuda.test_fatbin import CUBIN, CUBIN_AT, cuda_fatbin
+from tests.formats.object_files import make_elf
 from tests.operations.archives import thin_archive
 from tests.operations.fatbins import HOST, code, make_bundle
 
@@ -52,6 +53,14 @@ def test_device_without_image(tmp_path: Path) -> None:
     with pytest.raises(NoImageError, match=r"no image for gfx90a; images found: hipv4-.*gfx906"):
         extract_device_images(path, tmp_path / "out", devices=devices)
     assert not (tmp_path / "out").exists()
+
+
+def test_host_object(tmp_path: Path) -> None:
+    """The host entry of an object bundle is the object without the bundle's sections."""
+    path = make_bundle(tmp_path / "b.o", {HOST: make_elf(), "gfx906": b"code"}, file_type="o")
+    (image,) = extract_device_images(path, tmp_path / "out", devices=[Device.parse(HOST)])
+    assert image.path.suffix == ".o"
+    assert b"__CLANG_OFFLOAD_BUNDLE__" not in image.path.read_bytes()
 
 
 def test_hostile_names(tmp_path: Path) -> None:

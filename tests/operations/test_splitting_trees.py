@@ -182,6 +182,12 @@ def test_options(wheel: Path, tmp_path: Path) -> None:
         assert registered(tmp_path / "site/demo" / name)[0].code("gfx942")
 
 
+def test_same_bytes(wheel: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        split_file(wheel, tmp_path / name)
+    run_tool("diff", "-r", tmp_path / "one", tmp_path / "two")
+
+
 def test_other_writers(wheel: Path, tmp_path: Path, libraries: Path) -> None:
     """Wheels with stored members, data descriptors, extra fields and comments are copied intact."""
     path = tmp_path / "odd" / NAME

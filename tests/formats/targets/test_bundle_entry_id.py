@@ -92,6 +92,20 @@ def test_an_old_triple_with_an_unknown_processor_warns_twice():
     assert len(warnings) == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (HIP + "-gfx906:xnack", "'xnack' must be a name and one sign"),
+        (HIP + "-sm_80", "'sm_80' is no processor of amdgcn"),
+        ("cuda-nvptx64-nvidia-cuda--compute_801", "'sm_801', did you mean 'sm_80'"),
+    ],
+)
+def test_known_processors_alone(text, message):
+    """With `known`, as in builds, an invalid target ID is an error; PTX is named after its GPU."""
+    with pytest.raises(EntryIDError, match=message):
+        BundleEntryID.parse_any_kind(text, known=lambda _: False)
+
+
 def test_control_characters_are_refused():
     with pytest.raises(EntryIDError, match="cannot be printed"):
         BundleEntryID.parse("hip-amdgcn-amd-amdhsa--gfx906\n")
