@@ -72,7 +72,8 @@ class EmbedOptions:
     """Whether another object in the link registers the entries of the host code (see
     `offload_tool.passes.registration`)."""
     is_marker: bool = False
-    """Whether the file is a kpack marker instead of a bundle (see `write_marker`)."""
+    """Whether the file is a kpack marker instead of a bundle (see
+    `offload_tool.operations.embed.write_marker`)."""
     as_archive: bool = False
     """Whether the object becomes the only member of an archive, which a linker loads if a host
     object refers to it."""

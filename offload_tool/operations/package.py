@@ -51,7 +51,8 @@ class PackagedImage:
     image_kind: int | None = None
     """See `ImageKind`; None: derived from the file's first bytes and its extension."""
     keys: tuple[str, ...] = ()
-    """All keys in command-line order, including ``file`` and ``kind``: see `llvm_tables`."""
+    """All keys in command-line order, including ``file`` and ``kind`` (see
+    `offload_tool.formats.llvm_tables`)."""
 
 
 def package_images(

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from offload_tool.toolchain.probe import Toolchain
 
 CLIENT, ENVIRONMENT = "client.toml", "env"
-"""Files of that folder; `config` writes them."""
+"""Files of the folder that `config` writes, and `load_cluster` reads."""
 _NAMES = {"SCCACHE_CONF", "SCCACHE_SERVER_UDS", "OFFLOAD_CLANG", "OFFLOAD_IDENTITY"}
 # Options with further outputs, which would stay on the server, and other jobs.
 _WRITES_FILES = SIBLING | ELSEWHERE | LINKER | OTHER_JOB

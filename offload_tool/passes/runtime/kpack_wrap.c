@@ -1,7 +1,7 @@
 /* Registers device code that is not in the program, for host objects of -flto, whose wrappers
    cannot be edited. The link wraps the call that registers them (--wrap=__hipRegisterFatBinary).
    A wrapper that points to a MessagePack map points to a kpack marker: see
-   formats/kpack/wrappers.py and formats/kpack/marker.py. The section of wrappers is writable. */
+   formats/kpack/marker.py. The section of wrappers is writable. */
 
 struct wrapper {
   unsigned int magic, version;

@@ -1,4 +1,4 @@
-// What nvcc accepts and NVIDIA's linkers refuse of clang: see formats/cuda/ptx_declarations.py.
+// What nvcc accepts and NVIDIA's linkers refuse of clang: see formats/cuda/ptx.py.
 #include "report.h"
 #include <new>
 UNIT(idioms)
