@@ -87,9 +87,9 @@ class PayloadCache:
         self._source = source
         self._label = label
         self._packed: Packed | None = None
-        self._content = b""
+        self._content: bytes | memoryview = b""
 
-    def unpacked(self, packed: Packed) -> bytes:
+    def unpacked(self, packed: Packed) -> bytes | memoryview:
         """Return the decompressed content of a payload; raise FormatError if it is damaged."""
         from offload_tool.formats.cuda.fatbin import decompressed
 

@@ -399,10 +399,9 @@ def _code_object(region: Region) -> Iterator[FoundContainer]:
 
 def _elf_end(tables: ElfTables) -> int:
     """Return the end of an ELF file that is followed by other data."""
-    header, classes = tables.header, tables.elf_class
     ends = [row.sh_offset + row.sh_size for row in tables.sections if row.has_content]
     ends += [row.p_offset + row.p_filesz for row in tables.segments]
-    ends.append(header.e_shoff + len(tables.sections) * classes.section.size)
+    ends.append(tables.header_offset(len(tables.sections)))
     return max(ends, default=0)
 
 

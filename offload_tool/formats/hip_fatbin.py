@@ -76,7 +76,7 @@ _HOSTS = {
 }
 
 _ELF = elf.ELF64_LITTLE
-_SHF_GNU_RETAIN, _WRITABLE = 0x200000, elf.SHF_ALLOC | 1
+_SHF_WRITE, _SHF_GNU_RETAIN = 1, 0x200000
 _ELFOSABI_GNU = 3
 _STB_GLOBAL, _STB_WEAK = 1, 2
 _STV_HIDDEN = 2
@@ -182,6 +182,7 @@ def plan_embedding(
     start = aligned(_ELF.header.size, into.alignment)
 
     flags_of_section = elf.SHF_ALLOC | (_SHF_GNU_RETAIN if into.is_retained else 0)
+    writable = elf.SHF_ALLOC | _SHF_WRITE
     abi = _ELFOSABI_GNU if into.is_retained else 0  # otherwise GNU's linker does not know the flag
 
     defined = symbol_names(hashes, for_all=for_all)
@@ -204,7 +205,7 @@ def plan_embedding(
     rows = [
         (0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
         (names[0], elf.SHT_PROGBITS, flags_of_section, 0, start, size, 0, 0, into.alignment, 0),
-        (names[1], elf.SHT_NOBITS, _WRITABLE, 0, symbols_at, _HANDLE_SIZE, 0, 0, 8, 0),
+        (names[1], elf.SHT_NOBITS, writable, 0, symbols_at, _HANDLE_SIZE, 0, 0, 8, 0),
         (names[2], elf.SHT_PROGBITS, 0, 0, symbols_at, 0, 0, 0, 1, 0),
         (names[3], elf.SHT_SYMTAB, 0, 0, symbols_at, len(symbols), 5, 1, 8, _ELF.symbol.size),
         (names[4], elf.SHT_STRTAB, 0, 0, strings_at, len(strings), 0, 0, 1, 0),

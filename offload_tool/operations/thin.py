@@ -47,6 +47,7 @@ from offload_tool.formats.bundle.text import START, marker
 from offload_tool.formats.cuda.fatbin import cuda_header, read_cuda_fatbin
 from offload_tool.formats.kpack.archive import copied_image, read_kpack, spooled_kpack
 from offload_tool.formats.magic import BUNDLE as MAGIC
+from offload_tool.formats.magic import aligned
 from offload_tool.formats.objects.ar import NewMember, member_symbols, plan_archive
 from offload_tool.formats.objects.device_elf import is_code_object
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
@@ -395,7 +396,7 @@ def _shorter_section(
     """Replace a whole section of offload binaries: LLVM allows no bytes between them."""
     section = tables.sections[number]
     plan = FilePlan.of(
-        new or source.range(found.offset, found.size + -found.size % _BINARY_ALIGNMENT)
+        new or source.range(found.offset, aligned(found.size, _BINARY_ALIGNMENT))
         for found, new in rows
     )
     return Replacement(number, section.sh_offset, section.sh_size, plan)

@@ -126,6 +126,14 @@ def test_no_sizes(text: str) -> None:
         Limits.of({"OFFLOAD_MAX_WRITTEN": text})
 
 
+def test_a_wrong_size_is_a_message(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OFFLOAD_MAX_WRITTEN", "x")
+    assert main(["list", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("offload-tool: error: OFFLOAD_MAX_WRITTEN: ")
+
+
 def test_holes_bring_nothing(tmp_path: Path) -> None:
     with (tmp_path / "x").open("wb") as file:
         file.write(b"x")

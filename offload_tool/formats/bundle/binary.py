@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.magic import BUNDLE as MAGIC
+from offload_tool.formats.magic import aligned
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def plan_bundle(items: Iterable[tuple[str, int]], alignment: int = 1) -> BundleL
     header = bytearray(MAGIC + _COUNT.pack(len(table)))
     entries = []
     for name, raw, size in table:
-        position += -position % alignment
+        position = aligned(position, alignment)
         header += _ENTRY.pack(position, size, len(raw)) + raw
         entries.append(BundleEntry(name, position, size))
         position += size

@@ -371,7 +371,7 @@ class _Reader:
 
 
 def image_content(
-    data: memoryview, image: CudaImage, unpack: Callable[[Packed], bytes]
+    data: memoryview, image: CudaImage, unpack: Callable[[Packed], bytes | memoryview]
 ) -> memoryview:
     """Return an image as ``cuobjdump`` extracts it: decompressed by `unpack`, without padding."""
     if image.packed is None:
@@ -400,7 +400,9 @@ def _content_size(content: memoryview, image_kind: str) -> int:
 # -- payloads --------------------------------------------------------------------------
 
 
-def decompressed(data: memoryview, packed: Packed, *, path: StrPath | None = None) -> bytes:
+def decompressed(
+    data: memoryview, packed: Packed, *, path: StrPath | None = None
+) -> bytes | memoryview:
     """Decompress a payload to exactly `packed.size` bytes; impossible sizes allocate nothing.
 
     :raises FormatError, UnsupportedError, LimitError: it is damaged, of a new method, too large.
@@ -430,14 +432,14 @@ def _from_lz4(data: memoryview, packed: Packed, path: StrPath | None) -> bytes:
     return content
 
 
-def _from_zstd(data: memoryview, packed: Packed, path: StrPath | None) -> bytes:
+def _from_zstd(data: memoryview, packed: Packed, path: StrPath | None) -> memoryview:
     from offload_tool.formats.bundle.compressed import decompress_range
 
     def size_error(expected: str) -> FormatError:
         return _payload_error(packed, path, f"expected {expected}, found {packed.size} bytes")
 
     place = packed.offset, packed.end, packed.size
-    return bytes(decompress_range(data, *place, method="zstd", size_error=size_error, path=path))
+    return decompress_range(data, *place, method="zstd", size_error=size_error, path=path)
 
 
 def _payload_error(packed: Packed, path: StrPath | None, message: str) -> FormatError:

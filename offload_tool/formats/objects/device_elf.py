@@ -135,7 +135,8 @@ def _cuda_target_id(data: memoryview, flags: int, version: int, path: StrPath | 
 
 def _is_specific(data: memoryview, path: StrPath | None) -> bool:
     tables = read_elf_tables(data, path=path)
-    records = b"".join(bytes(tables.content(n)) for n in tables.named(_COMPATIBILITY)[:1])
+    numbers = tables.named(_COMPATIBILITY)
+    records = bytes(tables.content(numbers[0])) if numbers else b""
     starts = range(0, len(records), _RECORD_SIZE)
     return any(records[at : at + _RECORD_SIZE] == _SPECIFIC for at in starts)
 

@@ -77,9 +77,7 @@ def _patch_elf(
         end += size
         if end >> (8 * elf_class.address_size):
             raise UnsupportedError(f"images of {end} bytes are too large for a 32-bit object")
-        elf_class.section.pack_into(
-            patched, tables.header.e_shoff + index * elf_class.section.size, *new
-        )
+        elf_class.section.pack_into(patched, tables.header_offset(index), *new)
     for index in tables.of_type(elf.SHT_SYMTAB):
         start = tables.sections[index].sh_offset
         symbols = _sized_symbols(tables, index, sections)
@@ -160,7 +158,7 @@ def _layout(tables: ElfTables, order: list[int], index: int, size: int) -> tuple
 def _check_layout(tables: ElfTables, order: list[int]) -> None:
     header = tables.header
     found = [section.sh_offset for section in tables.sections], header.e_shoff
-    end = header.e_shoff + len(tables.sections) * tables.elf_class.section.size
+    end = tables.header_offset(len(tables.sections))
     is_usual = header.e_type == elf.ET_REL and not header.e_phnum and end == len(tables.data)
     is_usual = is_usual and len(tables.sections) < elf.SHN_LORESERVE
     if not is_usual or _layout(tables, order, -1, 0) != found:

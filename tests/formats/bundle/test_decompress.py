@@ -82,6 +82,12 @@ def stored_payload(data: bytes, method: int) -> bytes:
     return ZSTD_MAGIC + bytes([0, 7 << 3]) + (len(data) << 3 | 1).to_bytes(3, "little") + data
 
 
+def test_several_frames_in_one_payload() -> None:
+    writer = zstandard.ZstdCompressor(write_checksum=True).compressobj()
+    payload = zstandard.compress(TEXT) + writer.compress(TEXT) + writer.flush()
+    assert unpack(compressed(TEXT * 2, payload=payload)) == TEXT * 2
+
+
 @pytest.mark.parametrize(("version", "method"), EVERY)
 def test_wrong_hash(version: int, method: int) -> None:
     found = int.from_bytes(md5_half(TEXT), "little")

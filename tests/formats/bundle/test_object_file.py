@@ -19,9 +19,11 @@ from offload_tool.formats.bundle.object_file import (
 )
 from tests.conftest import Tool, run_tool
 from tests.formats.object_files import (
+    GFX90A,
     GFX906,
     HOST,
     PREFIX,
+    assemble,
     make_coff,
     make_elf,
     write_file,
@@ -104,6 +106,18 @@ def test_merged_objects(llvm: Tool, tmp_path: Path) -> None:
     assert [(entry.host_markers, entry.size) for entry in entries] == [(2, 2), (0, 10)]
     with pytest.raises(UnsupportedError, match=r"'m.o', offset .*`ld -r` made this of 2 bundled"):
         check_not_merged(entries, path="m.o")
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    """What is added is read, an ID that is no text as well, and taken out again."""
+    host = make_elf()
+    contents = {GFX90A: b"device", HOST: HOST_MARKER, GFX906: b"", "hip-\udcff": b"\1"}
+    items = [(key, len(content)) for key, content in contents.items()]
+    plan = plan_object_bundle(memoryview(host), items)
+    bundled = assemble(plan, host, list(contents.values()), tmp_path)
+    assert list(entries_of(bundled).items()) == list(contents.items())
+    plain = assemble(plan_host(memoryview(bundled)), bundled, [], tmp_path)
+    assert entries_of(plain) == {}
 
 
 def test_code_object_of_one_nul() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import LimitError
-from offload_tool.formats.cuda.ptx import ptx_statements, read_ptx_kernels, settled
+from offload_tool.formats.cuda.ptx import ptx_statements, read_ptx_kernels, settled, shorten
 from tests.conftest import program, run_tool
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -89,9 +89,14 @@ def test_statements_without_comments(comment: str) -> None:
     assert ptx_statements(memoryview(f"ret; {comment}".encode())) == b"ret;"
 
 
+def test_short_form_ends_at_a_nul() -> None:
+    """Other texts are compared with what NVIDIA's programs store."""
+    assert shorten(b"\na\0 b") == b"\na"
+
+
 # -- variables ------------------------------------------------------------------------------------
 
-HEAD = """\
+MACROS = """\
 #define __device__ __attribute__((device))
 #define __global__ __attribute__((global))
 """
@@ -135,7 +140,7 @@ __global__ void l(int* p) { *p = shared; }
 def ptx(folder: Path, source: str, name: str = "k") -> bytes:
     """Return the PTX of relocatable code by clang 22, as it is."""
     path = folder / f"{name}.cu"
-    path.write_text(HEAD + source)
+    path.write_text(MACROS + source)
     flags = ["-x", "cuda", "--cuda-device-only", "--offload-arch=sm_80", "-fgpu-rdc", "-O2", "-S"]
     flags += [f"-cuid={name}", "-nocudainc", "-nocudalib", "--cuda-feature=+ptx70", "-o", "-"]
     flags += ["-Xclang", "-target-sdk-version=11.8", "-Wno-unknown-cuda-version"]

@@ -99,6 +99,7 @@ BROKEN = {
     "many kernels": b"\x81\xaeamdhsa.kernels\xdd\xff\xff\xff\xff",
     "many keys": b"\xdf\xff\xff\xff\xff\xa1a\x01",
     "deep": b"\x81\xa1a" + b"\x91" * 5000,
+    "cut short": metadata([KERNEL, KERNEL])[:-1],
     "long name": b"\x81\xdb\xff\xff\xff\xffa",
 }
 

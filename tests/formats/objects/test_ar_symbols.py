@@ -250,6 +250,22 @@ def elf(changes: tuple[tuple[str, int, int], ...] = ()) -> bytes:
 SYMTAB = HEADERS_AT + 64
 
 
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ((), b"first\0second\0"),
+        ((("<H", 64 + 24 + 6, 0),), b"second\0"),  # undefined
+        ((("<B", 64 + 24 + 4, 0x14),), b"second\0"),  # a file
+        ((("<Q", 40, 0),), b""),  # no sections
+        ((("<I", SYMTAB + 4, 1),), b""),  # no symbol table
+        ((("<H", 60, 0), ("<Q", HEADERS_AT + 32, 3)), b"first\0second\0"),  # e_shnum elsewhere
+    ],
+)
+def test_elf_by_hand(changes: tuple[tuple[str, int, int], ...], expected: bytes) -> None:
+    """Global, weak and common symbols count; local and undefined ones do not."""
+    assert member_symbols(memoryview(elf(changes))) == expected
+
+
 BROKEN_ELF = {
     "byte-order": ((("<B", 5, 0),), "e_ident"),
     "no-section-0": ((("<H", 60, 0), ("<Q", 40, 400)), "section header table"),
@@ -288,6 +304,26 @@ def coff(*records: bytes, strings: bytes = b"", count: int | None = None) -> byt
 
 def record(name: bytes, value: int, section: int, kind: int, aux: int = 0) -> bytes:
     return struct.pack("<8sIhHBB", name, value, section, 0, kind, aux)
+
+
+def test_coff_by_hand() -> None:
+    """External symbols count if defined or common, weak ones if they are aliases."""
+    weak = record(b"weak", 0, 0, 105, 1)
+    data = coff(
+        record(b"defined", 0, 1, 2),
+        record(b"undef", 0, 0, 2),
+        record(b"\0\0\0\0\4\0\0\0", 8, 0, 2),
+        record(b"static", 0, 1, 3),
+        weak + struct.pack("<II10x", 1, 2),
+        weak + struct.pack("<II10x", 1, 3),
+        record(b"absolute", 7, -1, 2),
+        record(b"domain", 7, -1, 2, 1) + bytes(18),
+        record(b"a\0b", 0, 1, 2),
+        strings=b"long_common\0",
+    )
+    assert member_symbols(memoryview(data)) == b"defined\0long_common\0weak\0absolute\0a\0"
+    outside = struct.pack("<HHIIIHH", 0x8664, 0, 0, 1_000_000, 0, 0, 0)
+    assert member_symbols(memoryview(outside)) == b""
 
 
 def test_pe_image() -> None:

@@ -85,7 +85,7 @@ RULES_AND_REASONS = [
     (HIP + "gfx11-generic", OPENMP + "gfx942", "offload kind hipv4 is not openmp"),
     (HIP + "gfx12-generic", HIP + "gfx9999", "*covers gfx1200, gfx1201, not gfx9999*"),
     (
-        HIP[:3] + HIP[5:] + "gfx9-generic",
+        "hip-amdgcn-amd-amdhsa--gfx9-generic",
         "hipv4-spirv64-amd-amdhsa--gfx90a:xnack+",
         "architecture amdgcn is not spirv64",
     ),

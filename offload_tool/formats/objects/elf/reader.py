@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.magic import ELF as _MAGIC
+from offload_tool.formats.magic import aligned
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
@@ -189,9 +190,9 @@ class ElfClass:
         while start + self.note.size <= len(data):
             name_size, size, number = self.note.unpack_from(data, start)
             name = start + self.note.size
-            description = name + name_size + -name_size % _NOTE_ALIGNMENT
+            description = name + aligned(name_size, _NOTE_ALIGNMENT)
             yield bytes(data[name : name + name_size]), number, data[description:][:size]
-            start = description + size + -size % _NOTE_ALIGNMENT
+            start = description + aligned(size, _NOTE_ALIGNMENT)
 
     def unpack_symbols(self, data: memoryview) -> list[Symbol]:
         """Read consecutive symbols."""
@@ -382,8 +383,8 @@ class ElfTables:
         if entry != size or len(content) % size:
             message = (
                 f"expected a table of symbols of {size} bytes each, found {len(content)} bytes "
+                f"and sh_entsize {entry}"
             )
-            message += f"and sh_entsize {entry}"
             raise self.error(index, "sh_size", message)
         return self.elf_class.unpack_symbols(content)
 

@@ -39,7 +39,6 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import re
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -47,6 +46,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
+from offload_tool.formats.magic import aligned, next_content
 from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.objects.elf.reader import ElfTables, SectionHeader, SegmentHeader, Symbol
 from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, join
@@ -54,7 +54,6 @@ from offload_tool.util.frozen import frozen
 
 _PF_R = 4
 _FILL = b".offload_fill"
-_NOT_ZERO = re.compile(rb"[^\0]")
 _SYMBOLS = 4096
 """Symbols per batch: a large program has millions."""
 _PAGE = 4096
@@ -369,7 +368,7 @@ class _Linked(_Mapped):
         cuts = []
         for room in self.rooms:
             self._check_loaded(room)
-            start = room.free + -room.free % self.page
+            start = aligned(room.free, self.page)
             end = room.end - room.end % self.page
             if start < end:
                 cuts.append(_Cut(start, end, room))
@@ -402,7 +401,7 @@ class _Linked(_Mapped):
         row_size = self.tables.elf_class.segment.size
         for at, cut in enumerate(cuts):
             size = row_size * (len(self.tables.segments) + len(cuts) - at + 1)
-            begin = cut.start + size + -size % self.page
+            begin = cut.start + aligned(size, self.page)
             if begin < cut.end:
                 self.cut([_Cut(begin, cut.end, cut.room), *cuts[at + 1 :]])
                 self.table_pages = cut.start, begin
@@ -433,10 +432,9 @@ class _Linked(_Mapped):
     def _append_table(self) -> None:
         """Append the table to the file, in a segment of its own."""
         rows = self._new_segments()
-        table_at = self.moved(self.content_end())
-        table_at += -table_at % self.page
+        table_at = aligned(self.moved(self.content_end()), self.page)
         top = max(row.p_vaddr + row.p_memsz for row in rows if row.p_type == elf.PT_LOAD)
-        address = top + -top % self.page
+        address = aligned(top, self.page)
         size = self.tables.elf_class.segment.size * (len(rows) + 1)
         own = [self.segment(table_at, address, size)]
         table = self.pack_table(rows, table_at, address, own)
@@ -575,7 +573,7 @@ class _Grown(_Mapped):
         row_size, table_at = tables.elf_class.segment.size, tables.header.e_phoff
         stays = self._has_room(row_size)
         offset, address = self._place(self.content_end(), moves_table=not stays)
-        size = content.size + -content.size % self.page
+        size = aligned(content.size, self.page)
         new = [self.segment(offset, address, size)]
         behind: list[FilePlan | int | bytes] = [content, size - content.size]
         self.literals += patches(address)
@@ -591,9 +589,14 @@ class _Grown(_Mapped):
         self.names = names + name + b"\0"
         for number in dropped:
             self.sections[number] = elf.NO_SECTION
-        self.sections[replaced] = SectionHeader(
-            *(len(names), elf.SHT_PROGBITS, elf.SHF_ALLOC, address, offset, size),
-            *(0, 0, self.page, 0),
+        self.sections[replaced] = elf.NO_SECTION._replace(
+            sh_name=len(names),
+            sh_type=elf.SHT_PROGBITS,
+            sh_flags=elf.SHF_ALLOC,
+            sh_addr=address,
+            sh_offset=offset,
+            sh_size=size,
+            sh_addralign=self.page,
         )
         return self.finish()
 
@@ -610,11 +613,11 @@ class _Grown(_Mapped):
             row.has_content and row.sh_offset < end and row.sh_offset + row.sh_size > start
             for row in tables.sections
         )
-        return loaded and not used and not _NOT_ZERO.search(tables.data, start, end)
+        return loaded and not used and next_content(tables.data[:end], start) is None
 
     def _place(self, end: int, *, moves_table: bool) -> tuple[int, int]:
         top = max(row.p_vaddr + row.p_memsz for row in self.loads)
-        offset, address = (at + -at % self.page for at in (end, top))
+        offset, address = (aligned(at, self.page) for at in (end, top))
         if self.is_program and moves_table:
             distance = self.distance()
             if distance % self.page:
