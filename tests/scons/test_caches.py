@@ -47,6 +47,7 @@ SHARED = {
     "hip": (PROGRAM, ["k.hipfb", "prog"]),
     "hip-rdc": ("env['OFFLOAD_RDC'] = True\n" + PROGRAM, ["prog.hipfb", "prog"]),
     "cuda": (CUDA, ["k.sm_80.ptx", "k.o"]),
+    "kpack": ("env['OFFLOAD_KPACK'] = 'demo'\n" + PROGRAM, [".kpack/demo_gfx906.kpack", "prog"]),
     "include-path": (
         "env['CPPPATH'] = ['#', '.']\nenv['CCFLAGS'] = ['-O2']\n" + NODES,
         ["k.host.o"],
@@ -209,6 +210,23 @@ def test_variables_that_change_nothing(project: Project) -> None:
     project.sconstruct(
         "env['ENV'].update(CCACHE_DIR='/nowhere', HOME='/', LANG='de_DE', OTHER='1')\n" + NODES
     ).assert_up_to_date()
+
+
+def test_compiler_version_is_in_the_key(project: Project, tmp_path: Path) -> None:
+    """A CacheDir that another version of the compiler filled is of no use to this one."""
+    clang = find_toolchain()
+    if clang.origin.startswith("embedded"):
+        pytest.skip("a script around the embedded compiler lacks what that one is given")
+    cached(project, NODES)
+    assert project.build() == ALL
+    fake = project.script(
+        "clang-next",
+        '#!/bin/sh\n[ "$*" != --version ] || exec echo "clang version 99.0.0"\n'
+        f'exec {clang.clang[0]} "$@"\n',
+    )
+    other = checkout(project, tmp_path / "other")
+    other.environment["OFFLOAD_CLANG"] = str(fake)
+    assert other.build() == ALL
 
 
 def test_openmp_device_runtime(project: Project) -> None:

@@ -150,6 +150,21 @@ def test_after_a_change(project: Project, name: str) -> None:
         assert compiled() == expected
 
 
+def test_failed_compile_is_repeated(project: Project) -> None:
+    """After a compile that failed, the old files build at once again."""
+    files = {"k.hip": VALUED, "value.h": ONE}
+    for name, text in files.items():
+        project.write(name, text)
+    project.sconstruct("env['CPPPATH'] = ['#']\n" + NODES).build()
+    for name, message in (("k.hip", "k.hip"), ("value.h", "'value.h' file not found")):
+        (project.folder / name).unlink()
+        if name == "k.hip":
+            project.write(name, f"{VALUED}this is not C++\n")
+        assert message in project.fails("-k").errors
+        project.write(name, files[name])
+        assert project.build_once() == ALL
+
+
 @pytest.mark.parametrize("duplicate", [False, True])
 def test_variant_folder(project: Project, duplicate: bool) -> None:
     """In a variant folder, with copies or without, the same holds."""
@@ -186,6 +201,20 @@ def test_chain_of_variant_folders(project: Project) -> None:
     assert project.build_once() == expected
     project.write("src/value.h", TWO)
     assert project.build_once("--tree=all") == expected
+
+
+def test_sources_of_a_repository(project: Project) -> None:
+    """Sources and headers may be in a Repository; local ones go before them."""
+    there = project.folder.parent / "repository"
+    project.write("../repository/k.hip", VALUED)
+    (project.folder / "k.hip").unlink()
+    project.sconstruct(f"Repository({str(there)!r})\nenv['CPPPATH'] = ['include']\n" + NODES)
+    expected = passes(f"{there}/k.hip", "host", *BOTH)
+    for folder, text in (("../repository/", ONE), ("../repository/", TWO), ("", THREE)):
+        project.write(f"{folder}include/value.h", text)
+        assert project.build_once() == expected
+    project.write("k.hip", VALUED.replace("HERE", "HERE + 1"))
+    assert project.build_once() == ALL
 
 
 HEADERS = "env.Append(CPPPATH=['include'])\n"

@@ -207,6 +207,9 @@ WRONG = {
     "'-fgpu-rdc' among the flags: relocatable device code is OFFLOAD_RDC=True": hip(
         "CCFLAGS='-fgpu-rdc'"
     ),
+    "'--offload-arch=gfx942' among the flags: targets are those of OFFLOAD_ARCH": hip(
+        "OFFLOAD_FLAGS='--offload-arch=gfx942'"
+    ),
     "'-fgpu-rdc' in LINKFLAGS would link device code twice: OFFLOAD_RDC=True does so": (
         "env.OffloadProgram('k.hip', LINKFLAGS=['-fgpu-rdc', '--hip-link'])\n"
     ),

@@ -76,6 +76,28 @@ def test_damaged_output(project: Project, body: str, made: dict[str, list[str]])
         assert contents(project.folder, [*made]) == before, name
 
 
+@pytest.mark.parametrize("target", ["host", "gfx906"])
+def test_compiler_killed_while_it_writes(built: Project, target: str) -> None:
+    """Half of an output, of a compiler that was killed, goes; the edit undone, all is as before."""
+    before = contents(built.folder, OUTPUTS)
+    die = (
+        f'case "$out" in *k.{target}.*) [ ! -e ../die ] || '
+        '{ truncate -s 100 "$out"; kill -9 $$; };; esac'
+    )
+    built.environment["OFFLOAD_CLANG"] = compiler_script(built, "dying", after=die)
+    built.build()
+    (built.folder / "../die").touch()
+    built.sconstruct(PROGRAM.replace("env.", "env['OFFLOAD_LAUNCHER'] = ''\nenv.", 1))
+    built.write("value.h", TWO)
+    assert built.run("-k").status != 0
+    assert not list(built.folder.glob(f"k.{target}.*"))
+    (built.folder / "../die").unlink()
+    built.write("value.h", ONE)
+    built.build()
+    assert contents(built.folder, OUTPUTS) == before
+    built.assert_up_to_date()
+
+
 def _killed_build(project: Project, name: str, edit: Callable[[], object]) -> None:
     """Edit, let scons build until it compiles for the output `name`, and kill all of it."""
     here = project.folder.parent / "here"

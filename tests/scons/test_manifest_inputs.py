@@ -11,6 +11,7 @@ import pytest
 
 from tests.scons.conftest import ALL, BODY, BOTH, KERNEL, Project, contents, passes
 from tests.scons.judging import assert_as_clean_build, own_clang
+from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 
 NODES = "env.OffloadBundle('k.hip')\nenv.OffloadHostObject('k.hip')\n"
 OUTPUTS = ["k.gfx906.co", "k.gfx90a_xnack+.co", "k.hipfb", "k.host.o"]
@@ -109,6 +110,17 @@ def test_other_linker(project: Project, way: str, nodes: str, output: str) -> No
     expected = (ALL, passes("k.hip", *BOTH)) if nodes is NODES else (ALL, [])
     assert project.build_once() in expected
     assert contents(project.folder, [output]) != before
+
+
+def test_another_library_of_the_compiler(project: Project) -> None:
+    """A compiler that loads another library, for a variable of the commands, compiles again."""
+    real, folder = str(own_clang().resolve()), project.folder.parent / "llvm"
+    head = f"env.Replace(OFFLOAD_CLANG={str(clang_in_parts(folder, real, 1))!r})\n" + NODES
+    project.write("k.hip", BODY)
+    assert project.sconstruct(head).build_once() == ALL
+    write_library(folder / "other", real, 2)
+    path = f"env['ENV']['LD_LIBRARY_PATH'] = {str(folder / 'other')!r}\n"
+    assert project.sconstruct(path + head).build_once() == ALL
 
 
 VARIABLES = {
