@@ -170,7 +170,7 @@ class Trial:
         self.oracle.forget(checkout, failing)
 
     def _judge_what_follows(self, event: Event, state: State, run: Run, clean: CleanBuild) -> None:
-        """FileStat whether anything ran after compiles that all gave the same bytes as before."""
+        """Judge whether anything ran after compiles that all gave the same bytes as before."""
         before = self._settled.pop(event.checkout, None)
         if event.mode == "build" and not clean.status and state.decider not in BY_TIME:
             settings = state.copy()
