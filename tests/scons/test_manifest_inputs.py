@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.scons.conftest import ALL, BODY, BOTH, KERNEL, Project, contents, passes
+from tests.scons.conftest import NODES as OBJECTS
 from tests.scons.judging import assert_as_clean_build, own_clang
 from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 
@@ -138,10 +139,9 @@ def test_variables(project: Project, name: str) -> None:
     project.write("../configuration/clang.cfg", "-DHERE=1\n")
     clang = f"{own_clang()} --config-user-dir={project.folder.parent}/configuration"
     head = f"env.Replace(OFFLOAD_CLANG={clang!r}, OFFLOAD_RDC={relocatable})\n"
-    nodes = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
-    assert project.sconstruct(head + nodes).build() == ALL
+    assert project.sconstruct(head + OBJECTS).build() == ALL
     before = contents(project.folder, outputs)
-    assert project.sconstruct(head + f"env['ENV'][{name!r}] = {value!r}\n" + nodes).build() == ALL
+    assert project.sconstruct(head + f"env['ENV'][{name!r}] = {value!r}\n" + OBJECTS).build() == ALL
     after = contents(project.folder, outputs)
     assert [output for output in outputs if after[output] == before[output]] == []
     project.assert_up_to_date()
@@ -245,7 +245,6 @@ def test_no_clean(project: Project) -> None:
     assert project.build_once() == passes("k.hip", *BOTH)
 
 
-OBJECTS = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
 COPIED = "env.Command('made/{name}', 'given', Copy('$TARGET', '$SOURCE'))\n"
 FORMS = {
     "profile": ("k.txt", "env.Append(CCFLAGS=['-fprofile-sample-use=made/k.txt'])\n"),

@@ -56,6 +56,7 @@ class PassRecords(PassRun):
     """The manifest of one output, and the decisions based on it."""
 
     resolver: NodeResolver
+    stages: Stages | None
 
     def __init__(self, node: Node, job: CompilePass, command: str, args: tuple[str, ...]) -> None:
         super().__init__(NodeResolver(node, job, command, args), DIGESTS)
@@ -71,7 +72,6 @@ class PassRecords(PassRun):
         self.is_known_current = False
         """The last decision: of `is_current`, or True after a compile or fetch."""
         self._node = node
-        self._used_stages: Stages | None = None
 
     def identity(self) -> str:
         """Return a digest that changes when a file that the pass reads or may read is replaced."""
@@ -120,7 +120,7 @@ class PassRecords(PassRun):
         with suppress(OSError):  # a half-written one must not pass for this compile's
             Path(manifest_path(self._node.get_internal_path())).unlink(missing_ok=True)
         self.begin(depfile_of(self._node), self.resolver.key(self.record))
-        self._used_stages = None
+        self.stages = None
 
     def finish_compile(self) -> None:
         """Record what the compile has read and written; errors as of `PassRun`."""
@@ -147,17 +147,16 @@ class PassRecords(PassRun):
         """Start the stages of a pass, after `begin_compile`."""
         # Further actions would run on their own output.
         self.begin_stages(stages, keeps_output=not compat.has_more_actions(self._node))
-        self._used_stages = stages
 
     @property
     def is_cut_off(self) -> bool:
         """Whether the pass found its bitcode unchanged, and kept the output."""
-        return self._used_stages is not None and self._used_stages.is_cut_off
+        return self.stages is not None and self.stages.is_cut_off
 
     @property
     def front_end_seconds(self) -> float:
         """The time of the front end, if the pass had two stages."""
-        return self._used_stages.front_end_seconds if self._used_stages is not None else 0.0
+        return self.stages.front_end_seconds if self.stages is not None else 0.0
 
     # -- CacheDir ----------------------------------------------------------------------------
 
