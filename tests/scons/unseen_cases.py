@@ -33,36 +33,19 @@ def writes(name: str, text: str) -> Change:
 
 
 def removes(name: str) -> Change:
-    def change(folder: Path) -> None:
-        path = folder / name
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-
-    return change
+    return lambda folder: (folder / name).unlink()
 
 
 def links(name: str, target: str) -> Change:
-    """Put a symbolic link in the place of a file or folder."""
-
-    def change(folder: Path) -> None:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_symlink() or path.is_file():
-            path.unlink()
-        elif path.is_dir():
-            shutil.rmtree(path)
-        path.symlink_to(target)
-
-    return change
+    return lambda folder: (folder / name).symlink_to(target)
 
 
 def copies(name: str, source: str) -> Change:
     """Put a copy in the place of a link."""
 
     def change(folder: Path) -> None:
-        path = folder / name
-        path.unlink(missing_ok=True)
-        found = folder / source
-        shutil.copytree(found, path) if found.is_dir() else shutil.copy2(found, path)
+        (folder / name).unlink()
+        shutil.copy2(folder / source, folder / name)
 
     return change
 
