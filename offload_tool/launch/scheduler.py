@@ -287,8 +287,10 @@ class StagedSteps:
 
     def _check(self) -> None:
         """Run the whole job instead of what has run if the backend prints."""
-        if self._stops_after(1) and self._stages.must_repeat:
-            os.truncate(self._front.messages_file, 0)
+        self._stops_after(1)
+        if self._stages.must_repeat:
+            for name in (self._front.messages_file, self._front.stdout_file):
+                os.truncate(name, 0)
             self._backend[-1].args = self._job
 
     def _stops_after(self, number: int) -> bool:

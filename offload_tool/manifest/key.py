@@ -149,5 +149,9 @@ def _args_changed(before: str, now: str) -> str:
 
 def _args_of(text: str) -> list[str]:
     """Return the arguments of a command: a list in JSON, or a digest and the command's text."""
-    args: list[str] = json.loads(text) if text.startswith("[") else text.split()[1:]
-    return args
+    if not text.startswith("["):
+        return text.split()[1:]
+    try:
+        return [*map(str, json.loads(text))]
+    except (ValueError, RecursionError):  # of a damaged manifest
+        return []

@@ -74,8 +74,10 @@ class Stages:
         """Whether the backend was skipped and the output kept."""
         self.prints = False
         """Whether the backend prints: such a pass is one job, whose messages name the source."""
+        self.must_repeat = False
+        """Whether the pass must run again as one job."""
         self.front_end_seconds = 0.0
-        self._may_split = self._is_split = False
+        self._may_split = False
         self._digest = ""
         self._files: tuple[IO[bytes], ...] = ()
         self._printed = 0
@@ -101,7 +103,8 @@ class Stages:
 
     def reset(self) -> None:
         """Reset the results: the output is made in another way."""
-        self._digest, self.is_cut_off, self.front_end_seconds = "", False, 0.0
+        self._digest, self.front_end_seconds = "", 0.0
+        self.is_cut_off = self.must_repeat = False
 
     def bitcode(self) -> str:
         """Return the value for the record of the finished pass; "" forces a rebuild."""
@@ -118,7 +121,6 @@ class Stages:
         """
         args = [*job]
         self.reset()
-        self._is_split = False
         if (
             not self._may_split
             or self.prints
@@ -133,7 +135,6 @@ class Stages:
         first[out] = bitcode
         first[emit : emit + 1] = ["-emit-llvm-bc", "-disable-llvm-passes"]
         second = without_values(args[:-2], FRONT_END)
-        self._is_split = True
         return tuple(first), (*second, "ir", bitcode)
 
     def watch(self, bitcode: IO[bytes], errors: IO[bytes]) -> None:
@@ -151,10 +152,5 @@ class Stages:
             self.is_cut_off = self._digest == self.known_digest
         elif errors > self._printed:
             self._digest = ""  # each run must repeat the messages
-            self.prints = number == 1
+            self.prints = self.must_repeat = number == 1
         return self.is_cut_off or self.must_repeat
-
-    @property
-    def must_repeat(self) -> bool:
-        """Whether the pass must run again as one job."""
-        return self.prints and self._is_split

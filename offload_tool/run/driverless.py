@@ -127,7 +127,7 @@ class DirectPasses:
             if not jobs or not has_files:
                 return None
             try:
-                return _run_jobs(jobs, environment, stages) == (0, b"")
+                return _run_once(jobs, environment, stages) == (0, b"")
             except _UnknownEndError:
                 return False
 
@@ -138,7 +138,10 @@ class DirectPasses:
 
 @functools.cache
 def _turns() -> threading.BoundedSemaphore:
-    """Return a semaphore for concurrent passes; they may use half of the open-file limit."""
+    """Return a semaphore for concurrent passes; they may use half of the open-file limit.
+
+    The rest is for this process, and for the copies while a program starts: see `process.start`.
+    """
     most = os.sysconf("SC_OPEN_MAX")
     return threading.BoundedSemaphore(max(1, most // _FILES // 2) if most > 0 else _UNLIMITED)
 
@@ -222,7 +225,7 @@ class _UnknownEndError(Exception):
 
 
 def _run_jobs(
-    jobs: Jobs, environment: Mapping[str, str], stages: Stages | None = None
+    jobs: Jobs, environment: Mapping[str, str], stages: Stages | None
 ) -> tuple[int, bytes]:
     """Run jobs; return their status (0, 1, or minus a signal) and their messages.
 
@@ -232,16 +235,14 @@ def _run_jobs(
 
     :raises _UnknownEndError: it ended in another way.
     """
-    status, text = _run_once(jobs, environment, stages)
-    if stages is not None:
-        if stages.must_repeat:
-            status, text = _run_once(jobs, environment)
-        stages.prints &= bool(text)
-    return status, text
+    found = _run_once(jobs, environment, stages)
+    if stages is not None and stages.must_repeat:
+        found = _run_once(jobs, environment, stages)  # as one job
+    return found
 
 
 def _run_once(
-    jobs: Jobs, environment: Mapping[str, str], stages: Stages | None = None
+    jobs: Jobs, environment: Mapping[str, str], stages: Stages | None
 ) -> tuple[int, bytes]:
     front_end, *linkers = jobs
     folder = llvm_temporary_folder(environment)
@@ -270,6 +271,8 @@ def _run_once(
             text = written_bytes(errors)
             if os.fstat(output.fileno()).st_size:
                 raise _UnknownEndError
+            if stages is not None and not text:
+                stages.prints = False
     except OSError as error:  # the command is too long, or a program or directory is missing
         raise _UnknownEndError from error
     return status, text

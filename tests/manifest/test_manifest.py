@@ -197,6 +197,13 @@ def test_broken_looks(made: PassRecord, looks: str) -> None:
     assert judge(record, KEY, digests, "k.co").state is not State.CURRENT
 
 
+@pytest.mark.parametrize("text", ["[", '["a" "b"]', "[1]", "[" * 200_000])
+def test_broken_command(text: str) -> None:
+    """A command that is damaged is another one."""
+    now, before = Key({Part.COMMAND: '["a"]'}), Key({Part.COMMAND: text})
+    assert str(now.change_from(before)).startswith("its command changed")
+
+
 @pytest.mark.parametrize("name", ["k.co", "sub/k.co", "/abs/k.co", "x" * 250, "é" * 120])
 def test_name_of_the_manifest(name: str) -> None:
     """The manifest is hidden beside its output, and its name is no longer than names may be."""
