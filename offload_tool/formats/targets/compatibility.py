@@ -19,8 +19,8 @@ runtime takes the first image of a program that fits; each image is its own cont
 comgr 3.0: clr looks up gfx9-generic with the sramecc of a gfx906, and finds nothing; the HIP
 runtime 6.4 tries with and without.
 
-NVIDIA's devices load CUDA code by other rules. The names of its cubins identify a device: ``sm_90``
-(or ``sm_90a``: the same device) has compute capability 9.0. Best first::
+NVIDIA's devices load code of CUDA and OpenMP by other rules. The names of cubins identify a device:
+``sm_90`` (or ``sm_90a``: the same device) has compute capability 9.0. Best first::
 
     exact        sm_90a, sm_90           cubins of its number, the most specific first
     compatible   sm_86, sm_80 for sm_89  cubins of the same major and a lower minor number, the
@@ -93,8 +93,9 @@ def is_amd(entry: BundleEntryID) -> bool:
 
 
 def is_cuda(entry: BundleEntryID) -> bool:
-    """Return whether an entry is CUDA code for NVIDIA's GPUs."""
-    return entry.kind == _CUDA and triples.meaning(entry.triple).arch == "nvptx64"
+    """Return whether an entry is code for NVIDIA's GPUs, of CUDA or OpenMP."""
+    arch = triples.meaning(entry.triple).arch
+    return entry.kind in (_CUDA, OffloadKind.OPENMP) and arch == "nvptx64"
 
 
 def find_fit(code: BundleEntryID, device: BundleEntryID) -> Fit | None:
@@ -125,7 +126,7 @@ def completions(target: TargetID) -> Iterator[TargetID]:
 @functools.lru_cache(maxsize=1 << 12)  # a library repeats a few IDs in every bundle
 def _fit_or_reason(code: BundleEntryID, device: BundleEntryID) -> Fit | str:
     """Return how `device` can load `code`, or why it cannot."""
-    if is_cuda(code) and is_cuda(device):
+    if is_cuda(code) and is_cuda(device) and code.kind == device.kind:
         return _cuda_fit_or_reason(code.target_id, device.target_id)
     reason = incompatibility(code, device)
     if reason is None:

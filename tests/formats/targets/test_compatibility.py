@@ -28,6 +28,7 @@ from tests.conftest import Tool, run_tool, try_tool
 GENERICS = [row for row in PROCESSORS.values() if row.covers]
 HIP = "hipv4-amdgcn-amd-amdhsa--"
 OPENMP = "openmp-amdgcn-amd-amdhsa--"
+NVIDIA_OPENMP = "openmp-nvptx64-nvidia-cuda-unknown-"
 CUDA = "cuda-nvptx64-nvidia-cuda-unknown-"
 SPIRV = "hip-spirv64-amd-amdhsa--amdgcnspirv"
 SOURCE = """
@@ -107,6 +108,9 @@ RULES_AND_REASONS = [
     (CUDA + "sm_86", CUDA + "sm_90", "sm_86 runs on 8.6 and later 8.x, not on sm_90"),
     (CUDA + "compute_90", CUDA + "sm_80", "compute_90 is PTX for sm_90 and later ones"),
     (CUDA + "lto_80", CUDA + "sm_80", "lto_80 is for a linker or compiler, not for a device"),
+    (NVIDIA_OPENMP + "sm_80", NVIDIA_OPENMP + "sm_86", "compatible"),
+    (NVIDIA_OPENMP + "sm_86", NVIDIA_OPENMP + "sm_80", "sm_86 runs on 8.6 and later 8.x, *"),
+    (NVIDIA_OPENMP + "sm_80", CUDA + "sm_80", "offload kind openmp is not cuda"),
     (CUDA + "sm_80", CUDA + "gfx906", "'gfx906' names no NVIDIA device, such as sm_90"),
 ]
 
