@@ -317,28 +317,28 @@ def cuda_cases() -> list[Case]:
             "examples/cuda_thrust/sorted",
             {},
             ("sorted: 0 values wrong, sum 9999900000, expected 9999900000, no error",),
-            libraries="lib/openmp19",  # C++'s
+            libraries="lib/openmp",  # C++'s
         ),
     ]
     return cases
 
 
-def openmp_cases(name: str) -> list[Case]:
-    """Return the cases of OpenMP, for the compiler that the name says (``openmp19``)."""
+def openmp_cases() -> list[Case]:
+    """Return the cases of OpenMP."""
     targets = tuple(f"{target}-real" for target in OPENMP_TARGETS)
     two = {"first": targets, "second": targets}
 
     def case(case_name: str, about: str, units: Mapping[str, tuple[str, ...]], *lines: str) -> Case:
-        file = f"build/{name}/{case_name}/{case_name}"
-        files = tuple(f"build/{name}/{case_name}/lib{each}.so" for each in units)
+        file = f"build/openmp/{case_name}/{case_name}"
+        files = tuple(f"build/openmp/{case_name}/lib{each}.so" for each in units)
         return Case(
-            f"{name}/{case_name}",
+            f"openmp/{case_name}",
             about,
             file,
             units,
             lines,
             files=files if case_name == "shared" else (),
-            libraries=f"lib/{name}",
+            libraries="lib/openmp",
         )
 
     features = ("reduction 45000", "product 1024", "maximum 9", "declare target 45")
@@ -354,7 +354,7 @@ def openmp_cases(name: str) -> list[Case]:
 
 def all_cases() -> list[Case]:
     """Return all cases."""
-    cases = [*cuda_cases(), *openmp_cases("openmp19")]
+    cases = [*cuda_cases(), *openmp_cases()]
     cases += [_reference(cases, name, compiler) for name, compiler in REFERENCES]
     return [*cases, *common_cases("hip", HIP_TARGETS, HIP_TARGETS)]
 

@@ -46,9 +46,9 @@ class Machine:
     cuda: Path
     """The folder ``nvidia/cu13`` of NVIDIA's wheels."""
     cuda12: Path | None
-    """The folder ``nvidia`` of those of CUDA 12, whose cubins LLVM 19's OpenMP runtime loads."""
-    openmp19: Path | None
-    """The folder ``lib`` of LLVM 19's OpenMP."""
+    """The folder ``nvidia`` of those of CUDA 12, whose cubins LLVM's OpenMP runtimes load."""
+    openmp: Path | None
+    """The folder ``lib`` of LLVM's OpenMP, in a folder that its version names: ``llvm-19``."""
     hip: Path | None
     """The folder with ``include/hip``."""
 
@@ -151,6 +151,8 @@ class Build:
         self._build_edited()
         cuda = {"CUDA_PATH": str(self.toolkit), "OFFLOAD_CLANG": "clang-22"}
         only = [f"ONLY={' '.join(self.only)}"] if self.only else []
+        if not self.only or any(name.startswith("openmp") for name in self.only):
+            self._build_openmp(only)
         targets = [f"CUDA={' '.join(table.CUDA_TARGETS)}", f"FEW={' '.join(table.FEW)}"]
         if not self.only or any(name.startswith("cuda") for name in self.only):
             self.scons(*targets, *self.runtime, *only, log="cuda", **cuda)
@@ -165,37 +167,48 @@ class Build:
                 ROOT / "examples" / name, sources / "examples" / name, dirs_exist_ok=True
             )
             self.scons(log=name, folder=f"examples/{name}", **cuda)
-        self._build_openmp19()
 
     def _build_edited(self) -> None:
         """Write the source that is edited between two builds: its first version is an older one."""
         older = f"#undef VERSION\n#define VERSION {table.VERSION - 1}"
         (self.folder / "sources/edited.cu").write_text(_edited(older))
 
-    def _build_openmp19(self) -> None:
-        given, wheels = self.machine.openmp19, self.machine.cuda12
+    def _build_openmp(self, only: list[str]) -> None:
+        given, wheels = self.machine.openmp, self.machine.cuda12
         if given is None or wheels is None:
             return
-        # The compiler's own folder, and beside it the libraries that are not installed there.
-        libraries = self.folder / "llvm-19/lib"
-        shutil.rmtree(libraries, ignore_errors=True)
-        installed = Path("/usr/lib/llvm-19/lib/clang/19/include")
-        for source, place in ((given, libraries), (installed, libraries / "clang/19/include")):
-            for path in (path for path in source.rglob("*") if not path.is_dir()):
-                _link(path, place / path.relative_to(source))
+        clang = given.parent / "bin/clang"
+        command = str(clang)
+        if not clang.exists():  # the libraries are not installed: put them beside the compiler's
+            installed = Path("/usr/lib") / given.parent.name
+            libraries, version = self.openmp_libraries, given.parent.name.rpartition("-")[2]
+            shutil.rmtree(libraries, ignore_errors=True)
+            resources = f"clang/{version}"
+            headers = installed / "lib" / resources / "include"
+            for source, place in ((given, libraries), (headers, libraries / resources / "include")):
+                for path in (path for path in source.rglob("*") if not path.is_dir()):
+                    _link(path, place / path.relative_to(source))
+            command = f"{installed}/bin/clang -resource-dir={libraries}/{resources}"
         nvcc, runtime = wheels / "cuda_nvcc", wheels / "cuda_runtime"
         parts = {"bin": nvcc, "nvvm": nvcc, "include": runtime, "lib": runtime}
         toolkit = _toolkit(parts, self.folder / "toolkit-12")
         self.scons(
             f"OPENMP={' '.join(table.OPENMP_TARGETS)}",
-            "NAME=openmp19",
-            f"CLANG=/usr/lib/llvm-19/bin/clang -resource-dir={libraries}/clang/19",
-            log="openmp19",
+            f"CLANG={command}",
+            *only,
+            log="openmp",
             CUDA_PATH=str(toolkit),
             OFFLOAD_CUDA_PATH=str(toolkit),
             PATH=f"{toolkit}/bin:{os.environ['PATH']}",
-            LIBRARY_PATH=str(libraries),  # the wrapper of an image's link finds -lomptarget there
+            LIBRARY_PATH=str(self.openmp_libraries),  # the link of an image finds -lomptarget there
         )
+
+    @property
+    def openmp_libraries(self) -> Path:
+        """The folder with the libraries of OpenMP."""
+        given = self.machine.openmp
+        assert given is not None
+        return given if (given.parent / "bin/clang").exists() else self.folder / "llvm/lib"
 
     def _build_hip(self, hip: Path, only: Sequence[str]) -> None:
         """Build for AMD GPUs, with a library of empty functions in the place of HIP's runtime."""
@@ -250,7 +263,7 @@ class Build:
         wanted = [each for each in table.all_cases() if each.api == (api or each.api)]
         if self.machine.hip is None:
             wanted = [each for each in wanted if each.api != "hip"]
-        if self.machine.openmp19 is None or self.machine.cuda12 is None:
+        if self.machine.openmp is None or self.machine.cuda12 is None:
             wanted = [each for each in wanted if each.api != "openmp"]
         built = self.folder / "sources"  # a reference that no compiler here can build says nothing
         wanted = [each for each in wanted if not each.reference_of or (built / each.file).exists()]
@@ -421,8 +434,8 @@ def pack(
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         rows = [_pack_case(case, build, folder) for case in build.cases()]
-        if (folder / "build/openmp19").exists():
-            pack_openmp_runtime(build.folder / "llvm-19/lib", folder / "lib/openmp19")
+        if (folder / "build/openmp").exists():
+            pack_openmp_runtime(build.openmp_libraries, folder / "lib/openmp")
         content = {"made": _versions(build), "cases": rows}
         (folder / "cases.json").write_text(json.dumps(content, indent=1))
         shutil.copy2(HERE / "run.py", folder)
@@ -468,14 +481,14 @@ def _versions(build: Build) -> dict[str, str]:
         found = re.search(pattern, done.stdout)
         return found[1] if found else "unknown"
 
-    made = {
-        "clang": first(r"version (\S+)", "clang-22", "--version"),
-        "CUDA": ".".join(map(str, _cuda_version(build.machine.cuda))),
-        "ptxas": first(r" V(\d\S+)", build.machine.program("ptxas"), "--version"),
-    }
-    if build.machine.openmp19 and build.machine.cuda12:
+    made = {"CUDA": ".".join(map(str, _cuda_version(build.machine.cuda)))}
+    if shutil.which("clang-22"):
+        made["clang"] = first(r"version (\S+)", "clang-22", "--version")
+    made["ptxas"] = first(r" V(\d\S+)", build.machine.program("ptxas"), "--version")
+    if (openmp := build.machine.openmp) and build.machine.cuda12:
         ptxas = build.machine.cuda12 / "cuda_nvcc/bin/ptxas"
-        made["clang for OpenMP"] = first(r"version (\S+)", "clang-19", "--version")
+        version = openmp.parent.name.rpartition("-")[2]
+        made["clang for OpenMP"] = first(r"version (\S+)", f"clang-{version}", "--version")
         made["its ptxas"] = first(r" V(\d\S+)", ptxas, "--version")
     return made
 
