@@ -10,6 +10,8 @@ they find; those they miss appear only in the text of the files::
 Names in angles within a macro's body or argument are unknown, too, as macros may change them. In
 files outside of the working directory, as of an installed toolkit, they count as spelled.
 
+**Whether a file has** ``#embed``. A depfile lists what that reads, but does not say how.
+
 **Statements by which the assembler reads files**::
 
     asm(".incbin \"table.bin\"");        R"(.INCLUDE "macros.s")"
@@ -36,6 +38,7 @@ from offload_tool.toolchain.identity import has_configuration
 _COMMENT = rb"(?s)(\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|//[^\n]*"
 _CONTINUATION = rb"\\\r?\n"
 _DIRECTIVE = rb"(?m)^[ \t]*(?:#|%:|\?\?=)[ \t]*(if|elif|define)\b([^\n]*)"
+_EMBED = rb"(?:#|%:|\?\?=)(?:\s|/\*.*?\*/)*embed\b"
 _DEFINITION = rb"\s*\w*(\([^)]*\))?(.*)"
 _TEST = rb"\b__has_(?:include(?:_next)?|embed)\b"
 _ARGUMENT = rb"\s*\(\s*(?:\"([^\"\n]+)\"|<([^>\n]+)>)"
@@ -94,6 +97,13 @@ def _names_in(path: str, test: bytes) -> HasIncludeNames:
             argument = re.match(_ARGUMENT, condition[use.end() :])
             unknown |= argument is None or not (argument[1] or is_literal)
     return HasIncludeNames(names, unknown, tuple(wrappers))
+
+
+@cached_by_stat
+def has_embed(path: str) -> bool:
+    """Return whether a file may have an ``#embed``."""
+    text = re.sub(_CONTINUATION, b"", content_of(path))
+    return b"embed" in text and re.search(_EMBED, text, re.DOTALL) is not None
 
 
 def _decoded(name: bytes) -> str:

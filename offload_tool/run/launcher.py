@@ -2,11 +2,12 @@
 
 The direct mode of ccache and sccache compares only the files that an earlier compile read. It
 misses a header that appears earlier on the search path or that satisfies a ``__has_include``, and
-returns a stale output. These caches also miss replaced libraries or a replaced lld of a compiler.
-Therefore this module runs the preprocessor first, and adds an option that has no effect but enters
-each cache's key::
+returns a stale output. So it does if another file is behind ``#embed`` (ccache 4.7.5) or a flag.
+These caches also miss replaced libraries or a replaced lld of a compiler. Therefore this module
+runs the preprocessor first, and adds an option that has no effect but enters each cache's key::
 
-    the compiler, names of the files that are read now --> -frandom-seed=DIGEST --> LAUNCHER COMMAND
+    the compiler, the names of the files that are read now,    -->  -frandom-seed=DIGEST
+    the content of those that flags name, of all for #embed         LAUNCHER COMMAND
 
 Clang ignores that option silently (19.1 and 22.1, observed). A cache hit may write no depfile; this
 module then writes it. If the depfile names other files, the compile runs again without launcher.
@@ -18,11 +19,11 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 
-from offload_tool.clang.argument_files import all_args
+from offload_tool.clang.argument_files import all_args, possible_files
 from offload_tool.clang.depfile import depfile_text
 from offload_tool.clang.options import SHOWN, does
 from offload_tool.errors import UsageError
-from offload_tool.io.file_digests import digest_of, identity
+from offload_tool.io.file_digests import content_of, digest_of, identity
 from offload_tool.passes.command import Command
 
 _OPTION = "-frandom-seed="
@@ -60,7 +61,7 @@ def run_launched(
 
     # Without a depfile, a pass reads only its source.
     read = preprocess(command, environment) if command.depfile else []
-    key = os.urandom(16).hex() if read is None else _digest(compiler, read)
+    key = os.urandom(16).hex() if read is None else _digest(compiler, command.flags, read)
     status = run(launcher, command.with_flags(f"{_OPTION}{key}"))
     if status or read is None or not command.depfile:
         return status
@@ -72,12 +73,16 @@ def run_launched(
     return status
 
 
-def _digest(compiler: str, read: Sequence[str]) -> str:
-    """Return a digest of `compiler`, relative names, and which names are one file."""
+def _digest(compiler: str, flags: Sequence[str], read: Sequence[str]) -> str:
+    """Return a digest of `compiler`, relative names, which names are one file, and contents."""
+    from offload_tool.manifest.source_text import has_embed
+
     here = f"{os.getcwd()}/"
     first: dict[str, int] = {}
     parts = [
         f"{first.setdefault(identity(name), position)} {name.removeprefix(here)}"
         for position, name in enumerate(read)
     ]
+    compared = [*possible_files(flags), *(read if any(map(has_embed, read)) else ())]
+    parts += [digest_of(content_of(name)) for name in compared]
     return digest_of("\n".join([compiler, *parts]).encode(errors="surrogateescape"))

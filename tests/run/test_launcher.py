@@ -73,6 +73,24 @@ def test_compilers_have_a_key_each(folder: Path) -> None:
     assert first.key != other.key
 
 
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        ("int a[] = {\n%: /* a\nb */ em\\\nbed <value.bin>\n};\n", ["-w", "--embed-dir=b"]),
+        ("int f(void);\n", ["-fsanitize=address", "-fsanitize-ignorelist=b/value.bin"]),
+    ],
+    ids=("embed", "named by a flag"),
+)
+def test_contents_that_no_cache_compares(folder: Path, text: str, flags: list[str]) -> None:
+    """The word is another one if the content of such a file is: ccache 4.7.5 reads none of them."""
+    Path("k.c").write_text(text)
+    made = [Launcher(folder, flags) for _ in range(3)]
+    for launcher, content in zip(made, ("fun:1", "fun:2", "fun:1"), strict=True):
+        Path("b/value.bin").write_text(content)
+        assert launcher.run() == 0
+    assert made[0].key == made[2].key != made[1].key
+
+
 def test_no_effect(folder: Path) -> None:
     """The word changes no byte of the output."""
     made = Launcher(folder, ["-g"])

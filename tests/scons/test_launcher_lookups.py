@@ -18,7 +18,7 @@ from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 
 BODY = KERNEL.replace("VALUE", "HERE").replace("return 1", "return HERE")
 OUTPUTS = ["k.gfx906.co", "k.host.o"]
-TWO = "env.Append(CCFLAGS=['-Ia', '-Ib'])\n"
+TWO = "env.Append(CCFLAGS=['-Ia', '-Ib', '--embed-dir=b'])\n"
 ONE_VALUE, OTHER_VALUE = "#define HERE 1\n", "#define HERE 2\n"
 
 
@@ -37,11 +37,16 @@ def copied(project: Project) -> None:
     link.write_bytes(data)
 
 
+def embedded(project: Project) -> None:
+    project.write("b/value.bin", "2")
+
+
 ASKING = '#if __has_include("extra.h")\n#include "extra.h"\n#endif\n'
 ONCE = "#pragma once\n#ifdef HERE\n#undef HERE\n#define HERE 2\n#else\n#define HERE 1\n#endif\n"
 CASES: dict[str, tuple[str, Callable[[Project], None]]] = {
     "a header earlier on the path": ("#include <value.h>\n", earlier),
     "__has_include": ("#include <value.h>\n" + ASKING, extra),
+    "#embed": ("enum { HERE =\n#embed <value.bin>\n};\n", embedded),
     "a link that becomes a copy": ('#include "b/once.h"\n#include "b/again.h"\n', copied),
 }
 
@@ -50,6 +55,7 @@ def prepare(project: Project, cache: Cache, case: str) -> None:  # noqa: F811
     head, _ = CASES[case]
     (project.folder / "a").mkdir()
     project.write("b/value.h", ONE_VALUE)
+    project.write("b/value.bin", "1")
     project.write("b/once.h", ONCE)
     (project.folder / "b" / "again.h").symlink_to("once.h")
     project.write("k.hip", head + BODY)
