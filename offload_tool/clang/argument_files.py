@@ -5,8 +5,8 @@ files, and plugins add more, so this module has no list: each name of an existin
 
 A host link names objects, and libraries by path or name. ``-lNAME`` is ``libNAME.so`` or
 ``libNAME.a`` in the first folder that has one, ``-l:FILE`` is that file. An ``-L`` serves each
-``-l``, before or after it. The linker's own folders are not searched, response files and linker
-scripts not read. Source: GNU ld 2.40 and lld 22.1.8, observed.
+``-l``, before or after it; GNU ld's own folders come last. A linker script names more of both,
+whatever its file is called. Source: GNU ld 2.40 and lld 22.1.8, observed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from offload_tool.clang.options import (
     ATTACHED_FILE,
@@ -24,6 +24,8 @@ from offload_tool.clang.options import (
     FOR_LINKER,
     FOR_OTHERS,
     LIBRARY,
+    LINKER,
+    LINKER_SCRIPT,
     MODULE_FOLDER,
     NO_FILE,
     PROGRAMS,
@@ -40,6 +42,24 @@ _IS_STATIC = {
     **dict.fromkeys(("-Bstatic", "-dn", "-non_shared", "-static"), True),
     **dict.fromkeys(("-Bdynamic", "-dy", "-call_shared"), False),
 }
+_NO_INPUT = frozenset(
+    f"{dashes}{name}"
+    for name in ("soname", "h", "entry", "undefined", "rpath", "rpath-link", "defsym", "wrap", "m")
+    for dashes in ("-", "--")
+)
+"""Options of linkers alone whose value is in the next argument, and names no file to link."""
+_INPUT = (*_FOLDERS, *_LIBRARIES, "-T")
+LINKERS_FOLDERS = tuple(
+    f"{root}/{folder}"
+    for folder in (f"lib/{os.uname().machine}-linux-gnu", "lib64", "lib")
+    for root in ("/usr/local", "", "/usr")
+)
+_OF_ROOT = re.compile(r"^(=|\$SYSROOT)")
+_MAX_SCRIPT = 1 << 20
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_SEARCHED = re.compile(r"\bSEARCH_DIR\s*\(\s*([^()]*?)\s*\)")
+_NAMED = re.compile(r"\b(?:INPUT|GROUP|STARTUP)\s*\(((?:[^()]|\([^()]*\))*)\)")
+_SCRIPT_WORD = re.compile(r"\"[^\"]*\"|[^\s(),]+")
 _FOLDER_FLAGS = prefixes(FOLDER)
 _PARTS = re.compile(r"[=,]")
 _LINKERS = ("lld", "ld.lld")
@@ -163,21 +183,36 @@ def linked_files(
     args: Iterable[str], find: Callable[[str], T | None], folders: Sequence[str] = ()
 ) -> Iterator[T]:
     """Yield what `find` returns, if not None, for each file that a link's arguments name."""
-    searched, files = _parsed(args)
-    searched += folders
-    for names, is_path in files:
-        paths = names if is_path else (os.path.join(at, name) for at in searched for name in names)
-        found = next((file for path in paths if (file := find(path)) is not None), None)
-        if found is not None:
-            yield found
+    searched, files = _parsed(link_args(args))
+    searched += (*folders, *LINKERS_FOLDERS)
+    seen = set[str]()
+    for names, places in files:
+        paths = [os.path.join(at, name) for at in places or searched for name in names]
+        for path in paths:
+            if (file := find(path)) is not None:
+                if path not in seen:
+                    yield file
+                    files += _named_in_script(path, searched)
+                seen.add(path)
+                break
 
 
-def _parsed(args: Iterable[str]) -> tuple[list[str], list[tuple[tuple[str, ...], bool]]]:
-    """Return the folders of ``-L``; for each file, its names, and whether they are paths."""
+def link_folders(args: Iterable[str]) -> list[str]:
+    """Return the folders in which a link's arguments let it search for libraries."""
+    return _parsed(link_args(args))[0]
+
+
+_File: TypeAlias = tuple[tuple[str, ...], Sequence[str]]
+"""The names of a file in the order of preference, and where it is; "" is here, nothing ``-L``."""
+
+
+def _parsed(args: Iterable[str]) -> tuple[list[str], list[_File]]:
+    """Return the folders of ``-L``, and the files."""
     folders: list[str] = []
-    files: list[tuple[tuple[str, ...], bool]] = []
+    files: list[_File] = []
     is_static = False
-    words = iter(_words(args))
+    root = ""
+    words = iter(args)
     for word in words:
         option = next((each for each in (*_FOLDERS, *_LIBRARIES) if word.startswith(each)), None)
         if option is not None:
@@ -186,23 +221,61 @@ def _parsed(args: Iterable[str]) -> tuple[list[str], list[tuple[tuple[str, ...],
             if option in _FOLDERS:
                 folders.append(value)
             else:
-                files.append((_names_of(value, is_static=is_static), False))
-        elif word == "-o":
-            next(words, None)
+                files.append((_names_of(value, is_static=is_static), ()))
         elif word in _IS_STATIC:
             is_static = _IS_STATIC[word]
+        elif word.startswith("--sysroot="):
+            root = word.partition("=")[2].rstrip("/")
+        elif does(word, LINKER_SCRIPT):
+            files += (((name,), ("",)) for name in values([word], LINKER_SCRIPT))
         elif word and word[0] not in "-@":
-            files.append(((word,), True))
-    return folders, files
+            files.append(((word,), ("",)))
+    return [_OF_ROOT.sub(lambda _: root, folder) for folder in folders], files
 
 
-def _words(args: Iterable[str]) -> Iterator[str]:
-    """Yield the linker's arguments, also those that the compiler's driver passes on."""
+def link_args(args: Iterable[str]) -> Iterator[str]:
+    """Yield the arguments that the linker gets, with those of response files.
+
+    Left out are outputs, and what is a name but of no file: ``-soname libx.so``.
+    """
+    words = iter(all_args(_passed_on(all_args(args))))
+    for word in words:
+        name, is_given, _ = word.partition("=")
+        if does(word, LINKER) or name in _NO_INPUT or (takes_next(word) and word not in _INPUT):
+            if not is_given:
+                next(words, None)
+        else:
+            yield word
+
+
+def _passed_on(args: Iterable[str]) -> Iterator[str]:
     for arg in args:
         if arg.startswith("-Wl,"):
             yield from arg.split(",")[1:]
         elif arg != "-Xlinker":
             yield arg
+
+
+def _named_in_script(path: str, folders: list[str]) -> list[_File]:
+    """Return the files that a linker script names; add its folders to `folders`."""
+    try:
+        with open(path, "rb") as file:
+            begin = file.read(_MAX_SCRIPT)
+    except OSError:
+        return []
+    if b"\0" in begin or begin.startswith(b"!<"):
+        return []
+    files: list[_File] = []
+    text = _COMMENT.sub(" ", os.fsdecode(begin))
+    folders += (name.strip('"') for name in _SEARCHED.findall(text))
+    for command in _NAMED.findall(text):
+        for word in _SCRIPT_WORD.findall(command):
+            name = word.strip('"')
+            if name.startswith("-l"):
+                files.append((_names_of(name[2:], is_static=False), ()))
+            elif name != "AS_NEEDED":
+                files.append(((name,), ("", os.path.dirname(path), *folders)))
+    return files
 
 
 def _names_of(library: str, *, is_static: bool) -> tuple[str, ...]:

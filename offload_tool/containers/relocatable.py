@@ -25,7 +25,7 @@ from offload_tool.containers.walk import (
     Walk,
     open_file_or_members,
 )
-from offload_tool.errors import ContentError, OffloadError
+from offload_tool.errors import ContentError, FormatError, OffloadError
 from offload_tool.formats.cuda.object_section import PLACEHOLDER, RELOCATABLE_SECTION
 from offload_tool.formats.host_symbols import CudaHostCode, cuda_host_code, union
 from offload_tool.formats.magic import BUNDLE
@@ -102,7 +102,7 @@ def kinds_and_files(path: StrPath) -> tuple[frozenset[str], list[str]]:
     with InputFile(path) as source:
         location = Location.of(source, str(path))
         kinds = set()
-        with suppress(ContentError):  # of the file itself, or of its archive's table
+        with suppress(FormatError):  # of the file itself, or of its archive's table
             for found in walk.search(location):
                 kinds |= {kind_outside_bundles(image.kind) for image in found.images} - {"host"}
     if broken:

@@ -40,6 +40,7 @@ T = TypeVar("T")
 _NEEDED = (
     (SCons.Node, "interactive", "arg2nodes_lookups"),
     (SCons.Node.Node, "_children_reset", "del_binfo", "children", "get_stored_info", "set_noclean"),
+    (SCons.Node.Node, "add_to_implicit"),
     (SCons.Node.FS, "Save_Strings"),
     (SCons.Node.FS.File, "NodeInfo", "is_up_to_date", "retrieve_from_cache", "push_to_cache"),
     (SCons.Node.FS.File, "visited", "built", "explain", "released_target_info", "get_csig"),
@@ -53,7 +54,7 @@ _NEEDED = (
     (SCons.CacheDir, "cache_force", "cache_readonly"),
     (SCons.CacheDir.CacheDir, "cachepath", "is_enabled"),
     (SCons.Environment, "CleanTargets"),
-    (SCons.Executor.Executor, "get_contents", "get_sources"),
+    (SCons.Executor.Executor, "get_contents", "get_sources", "get_all_targets"),
     (SCons.PathList, "PathList"),
     (SCons.Subst, "escape_list"),
     (SCons.Taskmaster, "find_cycle"),
@@ -111,6 +112,11 @@ def copy_again(node: Any) -> None:
 def implicit_of(node: Any) -> list[Any]:
     """Return the dependencies that a scanner has found for a node."""
     return list(node.implicit or ())
+
+
+def add_implicit(node: Any, nodes: list[Any]) -> None:
+    """Add dependencies to those that a scanner has found for a node."""
+    node.add_to_implicit(nodes)
 
 
 def command_of(action: Any) -> Any:
@@ -307,6 +313,11 @@ def has_more_actions(node: Any) -> bool:
     """Return True if a user has added pre- or post-actions to a node."""
     executor = node.get_executor()
     return bool(executor.pre_actions or executor.post_actions)
+
+
+def made_together(node: Any) -> set[Any]:
+    """Return the targets of the call that makes a node."""
+    return set(node.get_executor().get_all_targets())
 
 
 def keep_command(node: Any) -> None:

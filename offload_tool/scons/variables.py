@@ -284,6 +284,13 @@ OTHERS_VARIABLES = {
 """The names of our variables in other build systems and tools."""
 
 
+_IN_LISTS = (
+    *("LINKFLAGS", "SHLINKFLAGS", "LDMODULEFLAGS"),
+    *("CXXFLAGS", "CCFLAGS", "CPPFLAGS"),
+)
+"""Flags that this package puts into lists with others."""
+
+
 def read_variables(env: Environment) -> dict[str, Any]:
     """Return the variables whose parsed value differs from the given one; warn of useless ones.
 
@@ -292,7 +299,11 @@ def read_variables(env: Environment) -> dict[str, Any]:
     check_names(env.Dictionary())
     _warn_of_flags(env)
     _warn_of_environment(env)
-    read = {}
+    texts = ((name, env.get(name)) for name in _IN_LISTS)
+    # In a list, a variable of several words would be one argument.
+    read: dict[str, Any] = {
+        name: SCons.Util.CLVar(text) for name, text in texts if isinstance(text, str)
+    }
     for name, variable in VARIABLES.items():
         given = env[name]
         found = variable.read(env, given)

@@ -38,8 +38,8 @@ def test_checks(project: Project) -> None:
     runtime = RUNTIME.replace(launch, own).replace("{ puts(name); }", "{}")
     runtime = 'extern "C" {\n' + runtime + "}\n"
     head = f"KERNEL = {KERNEL.replace('VALUE', '1')!r}\nRUNTIME = {runtime!r}\n"
-    flags = "env.Append(CPPPATH='own', CCFLAGS='-Wno-unused-command-line-argument')\n"
-    cuda = "env.Append(OFFLOAD_FLAGS=['-nocudainc', '-nocudalib'])\n"
+    flags = "env.Replace(CPPPATH='own', CCFLAGS='-O1 -Wno-unused-command-line-argument')\n"
+    cuda = "env['OFFLOAD_FLAGS'] = '-nogpuinc -nogpulib -nocudainc -nocudalib'\n"
     project.sconstruct(head + flags + cuda + CHECKS + "env.OffloadBundle('k.hip')\n")
     for arguments in ([], [], ["-c"]):
         assert "found 1 1 1 1 1 1 1 1 1 0 0 0\n" in project.done(*arguments).output

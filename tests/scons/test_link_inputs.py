@@ -116,6 +116,13 @@ LANGUAGES = {
     ),
     "OpenMP": Language(OPENMP_HEAD, "", REGION_MAIN, "41", regions),
 }
+FILES = {
+    "libscript.so": "/* a script */\nSEARCH_DIR(.) GROUP ( libgiven.a AS_NEEDED ( -lm ) )\n",
+    "whole.ld": 'INPUT("given.o")\nSECTIONS { .more : { *(.more) } } INSERT AFTER .text;\n',
+    "driver.rsp": "-L. -Wl,--whole-archive -lgiven -Wl,--no-whole-archive\n",
+    "linker.rsp": "--whole-archive libgiven.a --no-whole-archive\n",
+}
+"""What flags of these forms name."""
 WHOLE = "['-Lhere', '-Wl,--whole-archive,%s', '-Wl,--no-whole-archive']"
 FORMS = {
     "source": "'libgiven.a'",
@@ -134,6 +141,14 @@ FORMS = {
     "object_flag": "LINKFLAGS=['given.o']",
     "copied": "env.Command('copied.a', 'libgiven.a', Copy('$TARGET', '$SOURCE'))",
     "installed": "LIBS=['given'], LIBPATH=env.Install('there', 'libgiven.a')[0].dir",
+    "script": "LIBS=['script'], LIBPATH=['.']",
+    "script_flag": "LINKFLAGS=['-Wl,-T,whole.ld']",
+    "response": "LINKFLAGS=['@driver.rsp']",
+    "linker_response": "LINKFLAGS=['-Wl,@linker.rsp']",
+    "words": "LIBS=['given'], LIBPATH='.', LINKFLAGS='-Wl,-O1 -Wl,-z,now'",
+    "of_root": "LIBS=['given'], LINKFLAGS=['--sysroot=/', f'-L={Dir(\".\").abspath}']",
+    "folder_flag": "LIBS=['given'], LINKFLAGS=['-L', '.']",
+    "thin": "LIBS=['thin'], LIBPATH=['.']",
     "archived": "LIBS=env.StaticLibrary('archived', 'given.o')",
     "archived_name": "LIBS=['archived'], LIBPATH=['.']",
 }
@@ -153,6 +168,9 @@ def test_device_code_takes_part(project: Project, language: str) -> None:
     given.write(project)
     (project.folder / "here").mkdir()
     create_archive([("given.o", project.folder / "given.o")], project.folder / "here/libhere.a")
+    for name, text in FILES.items():
+        project.write(name, text)
+    subprocess.run(["ar", "rcT", "libthin.a", "given.o"], cwd=project.folder, check=True)
     objects = "env.Object('main.c'), env.Object('runtime.c')"
     lines = []
     for name, form in FORMS.items():
@@ -243,6 +261,29 @@ def test_library_that_nothing_describes(project: Project, language: str, form: s
     body = LATE + LINK.format("OffloadProgram", "OFFLOAD_LIBS=['late.a']")
     project.sconstruct(body, given.head).build_once()
     assert given.expected in project.start(OMP_TARGET_OFFLOAD="MANDATORY")
+
+
+NAMES = ["-Wl,-soname,libgpu.so", "-Wl,-Map,gpu.map", "-Xlinker -h -Xlinker libgpu.so"]
+
+
+@pytest.mark.parametrize("flags", NAMES)
+def test_names_that_are_no_inputs(project: Project, flags: str) -> None:
+    """What a link's flags call its output, or write, is no input: the next build does nothing."""
+    project.sconstruct(
+        f"env.OffloadSharedLibrary('gpu', ['k.hip', 'runtime.c'],"
+        f" SHLINKFLAGS='$LINKFLAGS -shared {flags}')\n"
+        "env.Install('there', 'libgpu.so')\n"
+    ).build_once()
+    assert (project.folder / "libgpu.so").exists()
+
+
+def test_member_of_another_archive(project: Project) -> None:
+    """A thin archive of another archive's members cannot be looked into, and says so."""
+    LANGUAGES["HIP, new driver"].write(project)
+    subprocess.run(["ar", "rcT", "libnested.a", "libgiven.a"], cwd=project.folder, check=True)
+    for builder in ("OffloadProgram", "Program"):
+        project.sconstruct(LINK.format(builder, "LIBS=[File('libnested.a')]"))
+        assert "put that archive's members in" in project.fails("-Q").errors
 
 
 def test_library_declared_later(project: Project) -> None:

@@ -291,6 +291,29 @@ def test_of_a_device_link(project: Project) -> None:
     project.assert_up_to_date()
 
 
+_PLACED = "SECTIONS {{ .more : {{ *(.more{}) }} }} INSERT AFTER .text;"
+OTHERS = {
+    "object of C": ("CCFLAGS='-fprofile-sample-use=made/x'", "f:{0}:{0}\n 1: {0}\n", "runtime.o"),
+    "version script": ("LINKFLAGS='-s -Wl,--version-script=made/x'", "{{ local: a{}; }};", "prog"),
+    "linker script": ("LINKFLAGS='-T made/x'", _PLACED, "prog"),
+    "response file": ("LINKFLAGS='@made/x'", "-Wl,--defsym=x={}", "prog"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_of_other_commands(project: Project, name: str) -> None:
+    """A file of the flags of a link, or of C, is made first, and an input of it."""
+    flags, text, output = OTHERS[name]
+    project.write("given", text.format(1))
+    project.sconstruct(
+        f"env.OffloadProgram('prog', ['k.hip', 'runtime.c'], {flags})\n"
+        "env.Command('made/x', 'given', Copy('$TARGET', '$SOURCE'))\n"
+    ).build_once()
+    project.write("given", text.format(2))
+    assert f"-> {output}" in project.done("-Q").actions
+    project.assert_up_to_date()
+
+
 def test_prebuilt_modules(project: Project) -> None:
     """A module in a folder of prebuilt ones is an input, and made first if the build makes it."""
     project.write("m.cppm", "export module m;\nexport constexpr int v = 1;\n")

@@ -105,7 +105,7 @@ def plain_objects(env: Environment, node: Node, owner: units.Owner) -> list[Any]
         variables = {**commands, **spawn.toolchain_variables(env)}
         variables["_CPPINCFLAGS"] = "$( $_OFFLOAD_INCLUDES $)"
         made = _plain_object(env, node, owner, variables)
-        adopt_plain(made)
+        adopt_plain(made, command)
         for item in made:
             declared_passes(env).add(item, node, command, "host")
             units.add_identity(env, item)

@@ -117,9 +117,8 @@ def _link(env: Environment, target: str | None, sources: list[Node], builder: st
     name = (target or units.path_from_top(stem)).replace("$", "$$")
     nodes = builder_of_scons(env, builder)(env, [name], inputs, **variables)
     made = list(map(partial(units.add_identity, env), nodes))
-    adopt_plain(made)
+    adopt_plain(made, f"${link}FLAGS $_LIBDIRFLAGS $_LIBFLAGS")
     attach_archives(env, made[0], codes)
-    env.Depends(made[0], by_flags)
     look_into(env, made[0], link, [*linked.objects, *given.files, *linked.marked.values()])
     return made
 

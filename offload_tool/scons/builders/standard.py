@@ -193,6 +193,7 @@ def check(env: Environment, builder: Any, name: str, target: Any, given: list[An
     # With ``scons -c`` as well: checks decide what a SConscript declares.
     found = found_tools.toolchain(env, lenient=compat.is_build())
     variables: dict[str, Any] = {"ENV": {**env["ENV"], **dict(found.environment)}}
+    variables["OFFLOAD_FLAGS"] = SCons.Util.CLVar(env["OFFLOAD_FLAGS"])  # part of a list
     for prefix in ("", "SH"):
         variables |= {f"{prefix}CC": list(found.cc), f"{prefix}CXX": list(found.cxx)}
         variables[f"{prefix}LINK"] = list(found.cxx)

@@ -16,7 +16,7 @@ from typing import Any
 
 import SCons.Util
 
-from offload_tool.clang.argument_files import linked_files
+from offload_tool.clang.argument_files import link_folders, linked_files
 from offload_tool.errors import UsageError
 from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.passes import hip, openmp
@@ -203,12 +203,11 @@ def files_of_flags(env: Environment, flags: str) -> tuple[list[Any], list[Any]]:
     names = env.Override({"LIBS": [item for item in items if not hasattr(item, "attributes")]})
     folders = [*compat.library_folders(env), *_variable_folders(env)]
     find = partial(compat.known_file, env.fs)
-    there = settings.substituted(env, flags)
-    own_folders = [arg for arg in there if arg.startswith(("-L", "-Wl,-L"))]
-    by_name = linked_files(
-        [*own_folders, *settings.substituted(names, "$_LIBFLAGS")], find, folders
-    )
-    return [*nodes, *by_name], [*linked_files(there, find, folders)]
+    with compat.at_top(env):
+        there = settings.substituted(env, flags)
+        folders = [*link_folders(there), *folders]
+        by_name = list(linked_files(settings.substituted(names, "$_LIBFLAGS"), find, folders))
+        return [*nodes, *by_name], list(linked_files(there, find, folders))
 
 
 def _variable_folders(env: Environment) -> list[str]:
@@ -297,6 +296,7 @@ def _openmp_link(
         runtimes if env["OFFLOAD_DEVICE_RUNTIME"] is not None or not runtimes else None,
     )
     is_shared = stem.owner is not None and stem.owner.is_shared
+    own_flags = "$SHLINKFLAGS" if is_shared else "$LINKFLAGS"
     libraries = ["$__RPATH", "$_LIBDIRFLAGS", "$_LIBFLAGS"] if device.target_id is None else []
     variables = spawn.toolchain_variables(env)
     target = device, openmp.packaged_arch(device, toolchain)
@@ -307,17 +307,14 @@ def _openmp_link(
         inputs,
         **variables,
         _OFFLOAD_LINKER=[*toolchain.cxx, *openmp.gpu_flags(device, toolchain)],
-        _OFFLOAD_LINK_ARGUMENTS=[
-            *(*own, *settings.link_flags(env), "$SHLINKFLAGS" if is_shared else "$LINKFLAGS")
-        ],
+        _OFFLOAD_LINK_ARGUMENTS=[*(*own, *settings.link_flags(env), own_flags)],
         OFFLOAD_LINK_FLAGS=for_linker,
         _OFFLOAD_LINK_INPUTS=["$SOURCES", *libraries],
         _OFFLOAD_TARGET_ID=device.name,
     )
     env.Depends(node, [env.File(name, env.fs.Top) for name in runtimes])
     if libraries:
-        by_name, others = files_of_flags(env, "$SHLINKFLAGS" if is_shared else "$LINKFLAGS")
-        env.Depends(node, [*by_name, *others])
+        info_of(node).flags = f"{own_flags} $_LIBDIRFLAGS $_LIBFLAGS"
     return node
 
 

@@ -24,7 +24,8 @@ from offload_tool.io.file_digests import DigestCache, content_of, file_stat_from
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.key import Part
 from offload_tool.scons import compat
-from offload_tool.scons.state.node_info import records_of
+from offload_tool.scons.state.node_info import info_of, records_of
+from offload_tool.scons.state.scanner import files_of_plain_command
 from offload_tool.scons.types import Node
 
 
@@ -151,6 +152,8 @@ class PlainOutput(Input):
         """Find the file's dependencies, and compare the stat() of each from now on."""
         if self.implicit is None:
             super().scan()
+            if info_of(self).flags:
+                compat.add_implicit(self, files_of_plain_command(self))
             for child in self.children(scan=False):
                 _adopt_input(child)
 
@@ -189,10 +192,11 @@ def _digests_before(info: Any) -> list[str | None]:
     return [getattr(known, "csig", None) for known in before]
 
 
-def adopt_plain(nodes: Iterable[Node]) -> None:
-    """Make SCons's own builders rebuild modified outputs."""
+def adopt_plain(nodes: Iterable[Node], flags: str = "") -> None:
+    """Make SCons's own builders rebuild modified outputs, and find files that `flags` name."""
     for node in nodes:
         adopt(node, PlainOutput)
+        info_of(node).flags = flags
 
 
 class Output(PlainOutput):

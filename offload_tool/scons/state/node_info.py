@@ -61,6 +61,8 @@ class NodeInfo:
     """CUDA's fat binaries of an object's or library's sources; None if they are unknown."""
     unbundled: tuple[str, Node] | None = None
     """The spec and the library of a device-specific archive."""
+    flags: str = ""
+    """The variables of the command of SCons's whose flags may name files."""
     checked_link: tuple[str, tuple[Node, ...]] = ("", ())
     """The prefix of a link's variables, and the files whose device code it takes."""
     packed: list[PackedCode] = field(default_factory=list)

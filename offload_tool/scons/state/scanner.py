@@ -23,14 +23,18 @@ import SCons.Scanner
 from SCons.Node.FS import find_file
 
 from offload_tool.clang.argument_files import (
+    LINKERS_FOLDERS,
     MODULE_SUFFIX,
     all_args,
+    link_args,
+    linked_files,
     module_folders,
     possible_files,
 )
+from offload_tool.clang.response_file import expand_command
 from offload_tool.scons import compat
 from offload_tool.scons.settings import substituted
-from offload_tool.scons.state.node_info import records_of
+from offload_tool.scons.state.node_info import info_of, records_of
 from offload_tool.scons.types import Environment, Node
 
 _DIRECTIVE = re.compile(r"^[ \t]*(?:#|%:|\?\?=)[^\n]*", re.MULTILINE)
@@ -80,6 +84,27 @@ def _files_of_flags(args: Iterable[str], env: Environment) -> Iterator[Any]:
                 yield found
     for name in module_folders(all_args(args)):
         yield from compat.built_in(env.fs, name, MODULE_SUFFIX)
+
+
+def files_of_plain_command(node: Node) -> list[Any]:
+    """Return what the command of a program, library or C object reads by its flags.
+
+    A file that the build makes counts wherever a flag may name it; another, if the link takes it.
+    """
+    env, flags = node.get_build_env(), info_of(node).flags
+    made = compat.made_together(node)
+
+    def find(path: str) -> Any:
+        is_own = os.path.dirname(path) in LINKERS_FOLDERS
+        return None if is_own else compat.known_file(env.fs, path)
+
+    with compat.at_top(env):
+        args = substituted(env.Override({"_OFFLOAD_PLACEMENT": ""}), flags, node.sources)
+        linked = linked_files(args, find) if "$_LIBFLAGS" in flags else ()
+        named = _files_of_flags([*link_args(args)], env)
+        responses = filter(None, map(find, expand_command(args).files))
+        found = [*linked, *responses, *(file for file in named if file.has_builder())]
+    return [file for file in dict.fromkeys(found) if file not in made]
 
 
 def _names_in(text: str) -> Iterator[str]:
