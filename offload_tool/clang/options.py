@@ -201,7 +201,7 @@ _BY_EFFECT: tuple[tuple[int, str], ...] = (
     (CUID, "-fuse-cuid="),
     (ATTACHED_FILE | FRONT_END | NEXT, "-include -imacros"),
     (FAST_MATH | WHOLE, "-ffast-math -ffp-contract=fast -funsafe-math-optimizations"),
-    (OPENMP | REPORTS | LINKED, "-fopenmp"),
+    (OPENMP | LINKED, "-fopenmp"),
     (OPENMP | REPORTS, "-fopenacc"),
     (LINKED, "-fprofile-generate -fprofile-instr-generate -fprofile-arcs -flto -pthread -pg -m16"),
     (LINKED, "-m32 -m64 -mx32"),

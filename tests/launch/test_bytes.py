@@ -29,6 +29,7 @@ FLAGS = [
     "--offload-arch=gfx1100,gfx942 --no-offload-arch=gfx906",
     "-fsanitize=undefined",
     "-DVALUE_2=1 -I. -Wall -ffast-math",
+    "-fopenmp -O2",
 ]
 
 
