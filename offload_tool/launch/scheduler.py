@@ -7,6 +7,7 @@ are kept; running jobs finish. However a run ends, it leaves no job running and 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import select
@@ -241,6 +242,7 @@ class StagedSteps:
         self._backend: list[Step] = []
         self._job = self._front.args
         self._output = output
+        self._read_object = functools.partial(content_of, output)
         self._keep = keep
         self._insert(steps)
 
@@ -295,5 +297,5 @@ class StagedSteps:
 
     def _stops_after(self, number: int) -> bool:
         with open(self._output, "rb") as made, open(self._front.messages_file, "rb") as errors:
-            self._stages.watch(made, errors)
+            self._stages.watch(made, errors, self._read_object)
             return self._stages.stops_after(number)

@@ -18,6 +18,8 @@ fuses despite ``#pragma clang fp contract(off)``; compiling bitcode, it does not
 flags for host code, ``-fsanitize=address`` and ``-fpseudo-probe-for-profiling`` make the backend do
 more for a source. Such passes, passes without optimisation, and passes that write more files run in
 one stage. So do passes whose backend prints: compiling bitcode, it names no place in the source.
+And so do passes whose backend numbers names, as those of the strings of several ``printf`` that
+become ``puts``: see `numbered_names`.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING
 
 from offload_tool.clang.options import (
@@ -59,6 +61,8 @@ _SHORT = "short"
 """Replaces the digest of the bitcode if the pass is too short for two stages."""
 _PRINTS = "prints"
 """Replaces it if the backend prints."""
+_NUMBERS = "numbers"
+"""Replaces it if the backend numbers names."""
 _TOO_SHORT = 0.2
 """Seconds. The extra process takes a fifth of shorter passes, and a tenth of longer ones."""
 
@@ -74,12 +78,15 @@ class Stages:
         """Whether the backend was skipped and the output kept."""
         self.prints = False
         """Whether the backend prints: such a pass is one job, whose messages name the source."""
+        self.numbers = False
+        """Whether the backend numbers names: such a pass is one job, whose numbers are others."""
         self.must_repeat = False
         """Whether the pass must run again as one job."""
         self.front_end_seconds = 0.0
         self._may_split = False
         self._digest = ""
         self._files: tuple[IO[bytes], ...] = ()
+        self._read_object: Callable[[], bytes] = bytes
         self._printed = 0
         self._began = self._started = 0.0
 
@@ -96,6 +103,7 @@ class Stages:
             else not before.output or before.bitcode == _SHORT
         )
         self.prints = before is not None and before.bitcode == _PRINTS
+        self.numbers = before is not None and before.bitcode == _NUMBERS
         self._may_split = self._is_on and not is_short
         self.known_digest = before.bitcode if before is not None and is_unchanged else ""
         self._began = time.perf_counter()
@@ -108,8 +116,8 @@ class Stages:
 
     def bitcode(self) -> str:
         """Return the value for the record of the finished pass; "" forces a rebuild."""
-        if self.prints:
-            return _PRINTS
+        if self.prints or self.numbers:
+            return _PRINTS if self.prints else _NUMBERS
         is_short = time.perf_counter() - self._began < _TOO_SHORT
         return _SHORT if is_short and not self.is_cut_off else self._digest
 
@@ -124,6 +132,7 @@ class Stages:
         if (
             not self._may_split
             or self.prints
+            or self.numbers
             or args.count(_EMIT) != 1
             or args[-3:-1] != ["-x", "hip"]
             or not any(map(_OPTIMISED.fullmatch, args))
@@ -137,9 +146,15 @@ class Stages:
         second = without_values(args[:-2], FRONT_END)
         return tuple(first), (*second, "ir", bitcode)
 
-    def watch(self, bitcode: IO[bytes], errors: IO[bytes]) -> None:
-        """Set the files that the jobs write, and start the clock."""
+    def watch(
+        self, bitcode: IO[bytes], errors: IO[bytes], read_object: Callable[[], bytes]
+    ) -> None:
+        """Set the files that the jobs write, and start the clock.
+
+        `read_object` returns the backend's object.
+        """
         self._files = bitcode, errors
+        self._read_object = read_object
         self._started = time.perf_counter()
 
     def stops_after(self, number: int) -> bool:
@@ -153,4 +168,12 @@ class Stages:
         elif errors > self._printed:
             self._digest = ""  # each run must repeat the messages
             self.prints = self.must_repeat = number == 1
+        elif number == 1:
+            from offload_tool.run.numbered_names import (
+                backend_numbers_names,
+            )  # not if it is cut off
+
+            made = os.pread(self._files[0].fileno(), bitcode, 0)
+            if backend_numbers_names(made, self._read_object()):
+                self._digest, self.numbers, self.must_repeat = "", True, True
         return self.is_cut_off or self.must_repeat

@@ -20,12 +20,13 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.driver import PLAN, llvm_temporary_folder, query_plan, terminal_args
 from offload_tool.clang.job_plan import UnknownPlanError, parse_jobs
 from offload_tool.errors import CompilerError
 from offload_tool.io import process
+from offload_tool.io.file_digests import content_of
 from offload_tool.io.process import file_in_memory, file_without_name, written_bytes
 from offload_tool.passes.command import Command
 from offload_tool.run.diagnostics import advice_for, device_advice
@@ -241,6 +242,12 @@ def _run_jobs(
     return found
 
 
+def _object_of(front_end: Sequence[str], between: IO[bytes]) -> bytes:
+    """Return what the front end's job has written: a host's object has a name."""
+    name = front_end[front_end.index("-o") + 1]
+    return written_bytes(between) if name == _BETWEEN else content_of(name)
+
+
 def _run_once(
     jobs: Jobs, environment: Mapping[str, str], stages: Stages | None
 ) -> tuple[int, bytes]:
@@ -257,7 +264,7 @@ def _run_once(
             two = stages.jobs(front_end, _BITCODE) if stages is not None else ()
             if stages is not None and two:
                 files.append(bitcode.fileno())
-                stages.watch(bitcode, errors)
+                stages.watch(bitcode, errors, functools.partial(_object_of, front_end, between))
             for number, job in enumerate([*(two or [front_end]), *linkers]):
                 status = process.run(job, environment, files)
                 if -status in _STOPPED_BY:

@@ -453,6 +453,20 @@ def test_messages_of_the_backend(project: Project) -> None:
     assert [outcome(number) for number in (3, 4)] == ["compiled", "front end only"]
 
 
+def test_names_that_the_backend_numbers(project: Project) -> None:
+    """They continue the front end's numbers, as the driver's: a pass that has such is one job."""
+    project.launch = ALWAYS_IN_STAGES
+    project.flags += ["-O2", OLD]
+    calls = "".join(f'printf("%d {word}", n); printf("{word}\\n"); ' for word in ("one", "two"))
+    project.add(f'extern "C" int printf(const char *, ...);\nvoid say(int n) {{ {calls}}}\n')
+    project.build()
+    for text in ("// a", "// a comment", "// another"):
+        project.edit("s.hip", "int run", f"{text}\nint run")
+        outcomes = project.build()
+        assert outcomes["host"].startswith("compiled")
+    assert {outcomes[name] for name in ALL - {"host"}} == {"front end only: 's.hip' changed"}
+
+
 def test_why(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     """``offload-tool why`` has a block for each pass, and knows an object that is another file."""
     project.build()

@@ -78,12 +78,19 @@ def test_which_passes_have_two(stages: Stages, count: int) -> None:
     assert len(stages.jobs(JOB, "k.bc")) == count
 
 
-def run(stages: Stages, bitcode: bytes, *, front_end: bytes = b"", backend: bytes = b"") -> bool:
+def run(
+    stages: Stages,
+    bitcode: bytes,
+    *,
+    front_end: bytes = b"",
+    backend: bytes = b"",
+    made: bytes = b"",
+) -> bool:
     """Run both jobs, which write and print; return whether the second is left out."""
-    with tempfile.TemporaryFile() as made, tempfile.TemporaryFile() as errors:
-        stages.watch(made, errors)
+    with tempfile.TemporaryFile() as written, tempfile.TemporaryFile() as errors:
+        stages.watch(written, errors, lambda: made)
         for number, texts in enumerate(((bitcode, front_end), (b"", backend))):
-            for file, text in zip((made, errors), texts, strict=True):
+            for file, text in zip((written, errors), texts, strict=True):
                 file.write(text)
                 file.flush()
             if stages.stops_after(number):
@@ -122,6 +129,17 @@ def test_what_the_backend_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (stages.must_repeat, stages.bitcode()) == (True, "prints")
     assert stages.jobs(JOB, "k.bc") == ()
     assert (stages.must_repeat, stages.bitcode()) == (False, "prints")
+
+
+def test_what_the_backend_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass whose object is no ELF file with known names runs again as one job, and is one."""
+    monkeypatch.setattr(cut_off, "_TOO_SHORT", 0)
+    stages = begun()
+    assert not run(stages, b"other", made=b"no ELF file")
+    assert (stages.must_repeat, stages.bitcode()) == (True, "numbers")
+    for each in (stages, begun(BEFORE._replace(bitcode="numbers"))):
+        assert each.jobs(JOB, "k.bc") == ()
+        assert (each.must_repeat, each.bitcode()) == (False, "numbers")
 
 
 def test_short_passes() -> None:

@@ -107,6 +107,21 @@ def bitcode_symbols(data: memoryview, *, undefined: bool = False) -> bytes:
 
     :raises FormatError, UnsupportedError: the module is broken, or has no symbol table.
     """
+    wanted = _GLOBAL | (_UNDEFINED if undefined else 0)
+    mask = _UNDEFINED | _GLOBAL | _FORMAT_SPECIFIC
+    return b"".join(name + b"\0" for name, flags in _symbols(data) if flags & mask == wanted)
+
+
+def bitcode_names(data: memoryview) -> set[bytes]:
+    """Return the names of all symbols of a module, local and private ones as in an object.
+
+    :raises FormatError, UnsupportedError: the module is broken, or has no symbol table.
+    """
+    return {name for name, _ in _symbols(data)}
+
+
+def _symbols(data: memoryview) -> Iterator[tuple[bytes, int]]:
+    """Yield the name and the flags of each symbol of a module's table."""
     module = unwrap_bitcode(data)
     tables = _find_tables(module)
     if tables is None:
@@ -119,16 +134,12 @@ def bitcode_symbols(data: memoryview, *, undefined: bool = False) -> bytes:
     if end > len(table):
         raise FormatError("bitcode's symbol table is cut short")
     names, budget = bytes(strings), _NAMES_BUDGET * len(module)
-    wanted = _GLOBAL | (_UNDEFINED if undefined else 0)
-    out = bytearray()
     for offset, size, flags in _SYMBOL.iter_unpack(table[start:end]):
-        if flags & (_UNDEFINED | _GLOBAL | _FORMAT_SPECIFIC) != wanted:
-            continue
         name = names[offset : offset + size]
-        if len(name) != size or b"\0" in name or len(out) > budget:
+        budget -= size
+        if len(name) != size or b"\0" in name or budget < 0:
             raise FormatError("bitcode's symbol table has a name that is not in its strings")
-        out += name + b"\0"
-    return bytes(out)
+        yield name, flags
 
 
 def bitcode_triple(data: memoryview) -> str:
