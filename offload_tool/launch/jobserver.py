@@ -1,4 +1,4 @@
-"""The limit on processes: the tokens of GNU make's jobserver, or a number.
+"""The limit on processes: the tokens of GNU make's jobserver, a number, or the cores.
 
 Each process that make (or Ninja 1.13) starts may run one job. For each further job it reads a
 token, a byte, from a pipe, and must write that same byte back, however it ends::
@@ -14,17 +14,27 @@ prefix). Other commands see the numbers in MAKEFLAGS without the pipe, and run o
 Another client may take a token between poll and read, so reads must not block. Opening the pipe
 again gives a descriptor with its own flags (all clients share those of the inherited one).
 
+Builds without either (Ninja before 1.13) start many launches at once. They share the cores of the
+machine, by a lock on one file for each, which the kernel releases if a process is killed::
+
+    <cache folder>/core-0   core-1   core-2   core-3
+
+A launch always runs one process, and holds a lock for it if one is free.
+
 Source: the GNU make manual, "POSIX Jobserver Interaction"; make 4.3 and Ninja 1.13, observed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
 
+from offload_tool.errors import CompilerError
 from offload_tool.io.signals import shielded
+from offload_tool.toolchain.disk_cache import cache_folder
 
 _AUTH = ("--jobserver-auth=", "--jobserver-fds=")
 _FIFO = "fifo:"
@@ -33,6 +43,9 @@ _JOBS = "OFFLOAD_LAUNCH_JOBS"
 
 class Slots:
     """Slots for processes: the implicit first one, and tokens or a fixed number of others."""
+
+    is_shared = False
+    """Whether other processes may free a slot without a sign."""
 
     def __init__(self, origin: str, more: int, reader: int = -1, writer: int = -1) -> None:
         self.origin = origin
@@ -81,6 +94,47 @@ class Slots:
             self._tokens.pop()
 
 
+class _Cores(Slots):
+    """A slot for each core, shared by this user's launches."""
+
+    is_shared = True
+
+    def __init__(self, cores: int, folder: str) -> None:
+        super().__init__(f"{cores} cores, shared", 0)
+        self._files = [os.path.join(folder, f"core-{number}") for number in range(cores)]
+        self._locks: list[int] = []
+
+    def take(self) -> bool:
+        lock = self._free_core()
+        if lock is not None:
+            self._locks.append(lock)
+        elif self._taken:
+            return False
+        self._taken += 1
+        return True
+
+    def give(self) -> None:
+        self._taken -= 1
+        while len(self._locks) > self._taken:
+            os.close(self._locks.pop())
+
+    def give_all(self) -> None:
+        self._taken = 1
+        self.give()
+
+    def _free_core(self) -> int | None:
+        for name in self._files:
+            with suppress(OSError):
+                lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BaseException:
+                    os.close(lock)
+                    raise
+                return lock
+        return None
+
+
 def slots_of(environ: Mapping[str, str]) -> Slots:
     """Return the slots that the environment allows."""
     auth, number = _make_flags(environ.get("MAKEFLAGS", ""))
@@ -93,7 +147,10 @@ def slots_of(environ: Mapping[str, str]) -> Slots:
     if named.isdecimal() and int(named):
         return Slots(f"{_JOBS}={named}", int(named) - 1)
     cores = len(os.sched_getaffinity(0))
-    return Slots(f"{cores} cores", cores - 1)
+    try:
+        return _Cores(cores, cache_folder())
+    except CompilerError:  # there is no such folder
+        return Slots(f"{cores} cores", cores - 1)
 
 
 def _make_flags(flags: str) -> tuple[str, int]:

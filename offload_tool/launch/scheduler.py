@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _POLL_MS = 10
 """Between polls, on a kernel without pidfd_open (before 5.3)."""
+_SHARED_POLL_MS = 100
+"""Between looks for a slot that another launch has freed."""
 
 
 class Step:
@@ -185,11 +187,13 @@ class Scheduler:
 
     def _wait(self) -> None:
         """Wait until a process ends, or until a token may be available for a ready step."""
-        wants = self._slots.reader >= 0 and any(map(self._is_ready, self._waiting))
+        is_short = any(map(self._is_ready, self._waiting))
+        wants = is_short and self._slots.reader >= 0
         if wants:
             self._poll.register(self._slots.reader, select.POLLIN)
         all_watched = len(self._pidfds) == len(self._running)
-        events = self._poll.poll(None if all_watched else _POLL_MS)
+        shared = _SHARED_POLL_MS if is_short and self._slots.is_shared else None
+        events = self._poll.poll(shared if all_watched else _POLL_MS)
         if wants:
             self._poll.unregister(self._slots.reader)
         ended = [descriptor for descriptor, _ in events if descriptor in self._pidfds]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from offload_tool.launch import jobserver
 from offload_tool.launch.jobserver import slots_of
 from tests.conftest import ROOT, program
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, environment, make_project
@@ -75,11 +76,14 @@ def pool(sort: str, folder: Path, tokens: bytes) -> Iterator[Pool]:
         ("-j8 --jobserver-auth=fifo:{stale}", 0, "fifo"),
     ],
 )
-def test_make_flags(flags: str, more: int | None, described: str, tmp_path: Path) -> None:
+def test_make_flags(
+    flags: str, more: int | None, described: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """MAKEFLAGS says how many; a jobserver that cannot be reached leaves one.
 
     Whatever it says, there is one place at least, and nothing is waited for.
     """
+    monkeypatch.setattr(jobserver, "cache_folder", lambda: str(tmp_path))
     (tmp_path / "file").write_text("x")
     os.mkfifo(tmp_path / "stale")
     slots = slots_of({"MAKEFLAGS": flags.format(file=tmp_path / "file", stale=tmp_path / "stale")})
@@ -90,6 +94,20 @@ def test_make_flags(flags: str, more: int | None, described: str, tmp_path: Path
     assert taken == (len(os.sched_getaffinity(0)) if more is None else more + 1)
     slots.give_all()
     assert (tmp_path / "file").read_text() == "x"
+
+
+def test_cores_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All launches together take one slot for each core, but each has one at least."""
+    monkeypatch.setattr(jobserver, "cache_folder", lambda: str(tmp_path))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
+    first, second, third = (slots_of({}) for _ in range(3))
+    assert [each.take() for each in (first, first, second, third)] == [True] * 4
+    assert not any(each.take() for each in (first, second, third))
+    first.give()
+    assert [second.take(), first.take()] == [True, False]
+    for each in (first, second, third):
+        each.give_all()
+    assert [third.take() for _ in range(4)] == [True, True, True, False]
 
 
 @pytest.mark.parametrize("sort", ["fifo", "descriptors"])
