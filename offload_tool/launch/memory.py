@@ -328,7 +328,10 @@ class Memory:
             STDOUT: _text_of(steps[n].stdout_file for n in each.numbers),
             DEPFILE: _text_of([self._depfiles[each.numbers[0]]]),
         }
-        self._texts |= {f"{each.target} {name}": text for name, text in texts.items()}
+        texts = {f"{each.target} {name}": text for name, text in texts.items()}
+        self._texts |= texts
+        if each.run.record is not None and texts != self._texts_before(each):
+            each.run.record = each.run.record._replace(earlier=())  # they had other messages
 
     def keep(self, steps: Sequence[Step], launched: Container[int]) -> None:
         """Keep the results of this compile, which failed, for the next one.

@@ -5,6 +5,7 @@ compile, and whether the file on disk is unchanged::
 
     key      everything that is known before the compile: see `Key`
     inputs   the files that were read, each with its digest at the time of reading
+    earlier  other digests of the inputs, from which the pass made the same output
     lookups  failed lookups: a file that appears there may be read the next time
     same     the names that belong to one file
     output   the digest of the output
@@ -55,12 +56,13 @@ from offload_tool.manifest.include_search import Lookups, appeared, is_outside
 from offload_tool.manifest.key import Cause, Key, Reason
 from offload_tool.manifest.race_check import RaceCheck, Start
 
-_VERSION = 7
+_VERSION = 8
 _IDENTITY = "@"
 """Separates an input's digest from its identity."""
 _REPLACED = {"": CHANGED}
 """Marks directories that were replaced while the pass ran: equal to no record."""
 _NO_STATS = b"{}"
+_MOST_EARLIER = 8
 _LINES = 4
 """Of the record of a pass."""
 _DAMAGE = (
@@ -160,6 +162,19 @@ class PassRecord(NamedTuple):
     """Why the pass ran; None if not known."""
     bitcode: str = ""
     """The digest of the unoptimised bitcode of the output; "" if it is not relevant."""
+    earlier: tuple[Mapping[str, str], ...] = ()
+    """States of the inputs that gave the same output, as digests that differ from `inputs`."""
+
+    def after(self, before: PassRecord) -> PassRecord:
+        """Return the record with the states of `before`, which has the same output."""
+        states = [before.inputs, *({**before.inputs, **each} for each in before.earlier)]
+        varying = ("inputs", "output", "why", "earlier")  # a part of a file has no output here
+        like_before = self._replace(**{name: getattr(before, name) for name in varying})
+        if before != like_before or before.inputs.keys() != self.inputs.keys():
+            return self
+        now = self.inputs
+        differences = [{n: d for n, d in state.items() if now[n] != d} for state in states]
+        return self._replace(earlier=tuple(filter(None, differences))[:_MOST_EARLIER])
 
     @property
     def result(self) -> str:
@@ -246,9 +261,16 @@ def judge(
 
 
 def _changed_input(record: PassRecord, digests: DigestCache, with_identity: bool) -> Reason | None:
+    changed = {}
     for name, digest in _inputs_to_check(record.inputs, digests, with_identity).items():
-        if _digest_with_identity(name, digests.digest(name), with_identity) != digest:
-            return Reason(Cause.WRITTEN if digest == CHANGED else Cause.INPUT, name)
+        now = _digest_with_identity(name, digests.digest(name), with_identity)
+        if now != digest:
+            changed[name] = now
+            if not record.earlier:
+                break
+    if changed and changed not in record.earlier:
+        name = next(iter(changed))
+        return Reason(Cause.WRITTEN if record.inputs[name] == CHANGED else Cause.INPUT, name)
     if _same_names(record.same_files) != record.same_files:
         return Reason(Cause.LINK)
     if same_folders(record.lookups.folders, digests) != record.same_folders:
@@ -423,6 +445,7 @@ def _lines_of(
         "same folders": dict(record.same_folders),
         "why": None if record.why is None else [record.why.cause.name, *record.why[1:]],
         "bitcode": record.bitcode,
+        "earlier": [{**each} for each in record.earlier],
     }
     by_name = {**record.key.files, **inputs, **record.side_outputs}
     if output is not None:
@@ -533,6 +556,7 @@ def _parse_record(value: Any, outside: OutsideFiles) -> PassRecord:
         _strings_by_name(value["same folders"]),
         _parse_reason(value["why"]),
         str(value["bitcode"]),
+        tuple(map(_strings_by_name, value["earlier"])),
     )
 
 

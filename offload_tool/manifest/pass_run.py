@@ -51,6 +51,10 @@ class CutOff(Protocol):
     def bitcode(self) -> str:
         """Return the digest of the output's bitcode for the record; "" forces a rebuild."""
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the run kept the output of the recorded pass."""
+
 
 class Resolver(ABC):
     """What one pass is made of, and how its names become files."""
@@ -242,12 +246,15 @@ class PassRun:
         bitcode = ""
         if self.stages is not None and is_known and not side_outputs:
             bitcode = self.stages.bitcode()
-        return record._replace(
+        record = record._replace(
             output=record.output if is_known else "",
             side_outputs=side_outputs,
             why=self.reason,
             bitcode=bitcode,
         )
+        before = self._before
+        is_kept = self.stages is not None and self.stages.is_cut_off
+        return record.after(before) if is_kept and before is not None else record
 
     def save(self, record: PassRecord) -> None:
         """Write the manifest; raise FileError if it cannot be written."""

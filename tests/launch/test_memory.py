@@ -401,6 +401,9 @@ def test_cut_off(flags: str, project: Project) -> None:
     compiled()  # a first pass without HIP's headers is one job
     project.edit("s.hip", "// a", "// a comment")
     assert compiled() == set()
+    for texts in (("// a comment", "// a"), ("// a", "// a comment")):
+        project.edit("s.hip", *texts)
+        assert project.ran() == set()
     project.edit(*EDITS["a kernel"])
     assert compiled() == ALL - {"host"}
     project.edit(*EDITS["host code"])

@@ -41,9 +41,10 @@ RECORDS = st.builds(
     st.builds(Lookups, TUPLES, TUPLES, TUPLES, st.booleans()),
     DIGESTS,
     why=st.none() | st.builds(Reason, st.sampled_from(Cause), TEXTS, TEXTS),
+    earlier=st.tuples(st.dictionaries(TEXTS, DIGESTS)),
 )
 VALUE = {
-    "version": 7,
+    "version": 8,
     "key": {},
     "files": {},
     "inputs": {},
@@ -55,6 +56,7 @@ VALUE = {
     "same folders": {},
     "why": None,
     "bitcode": "",
+    "earlier": [],
 }
 """An empty record, as JSON."""
 OUTSIDE = '{"inputs": {"/a": "1"}, "names": []}'

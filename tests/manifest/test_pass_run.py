@@ -76,7 +76,7 @@ class Pass(Resolver):
     def side_outputs(self) -> dict[str, str]:
         return {n: DigestCache().digest(n) if is_own else "" for n, is_own in self.sides.items()}
 
-    def compile(self) -> PassRun:
+    def compile(self, stages: Stages | None = None) -> PassRun:
         """Run the pass behind its verdict, as a new process does."""
         run = PassRun(self, DigestCache())
         run.is_current()
@@ -87,7 +87,10 @@ class Pass(Resolver):
         once = {Path(name).stat().st_ino: name for name in [*self._files, *self.named]}
         made += [Path(name).read_text() for name in once.values()]
         shell(self.after)
-        Path(self.output).write_text("\n".join(made))
+        if stages is not None:
+            run.begin_stages(stages)
+        if stages is None or not stages.is_cut_off:
+            Path(self.output).write_text("\n".join(made))
         for name in self.sides:
             Path(name).write_text("beside")
         self.before = self.after = ""
@@ -388,8 +391,9 @@ def test_during_a_compile(one: Pass, name: str) -> None:
 class Stages:
     """Records how the stages of a pass begin."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_cut_off: bool = False) -> None:
         self.begun: list[bool] = []
+        self.is_cut_off = is_cut_off
 
     def begin(self, before: PassRecord | None, args: Sequence[str], *, is_unchanged: bool) -> None:
         self.begun.append(is_unchanged)
@@ -490,3 +494,31 @@ def test_without_headers(one: Pass) -> None:
     shell("echo >>k.hip")
     assert verdict(one) == (False, "'k.hip' changed")
     assert one.queries == []
+
+
+def test_states_with_the_same_output(one: Pass) -> None:
+    """The output is current for each state of the inputs from which a run has kept it."""
+    one.compile(Stages())
+    for text in ("two", "three"):
+        shell(f"echo {text} >second/value.h; echo lib {text} >second/lib.h")
+        one.compile(Stages(is_cut_off=True))
+    for text, other in (("one", "lib"), ("two", "lib two"), ("three", "lib three")):
+        shell(f"echo {text} >second/value.h; echo {other} >second/lib.h")
+        assert verdict(one) == (True, None)
+    shell("echo one >second/value.h")
+    assert not verdict(one)[0]
+    shell("echo lib >second/lib.h; echo more >words")
+    assert not verdict(one)[0]
+
+
+@pytest.mark.parametrize(
+    "change", ["echo >>k.hip '#include \"x.h\"'", "echo new >words", "touch k.co"]
+)
+def test_states_of_other_runs(one: Pass, change: str) -> None:
+    """No state stays if the pass reads another file, has another key, or writes the output."""
+    one.compile(Stages())
+    shell(f"echo two >second/value.h; {change}")
+    one.compile(Stages(is_cut_off="touch" not in change))
+    record = PassRun(one, DigestCache()).record
+    assert record is not None
+    assert record.earlier == ()

@@ -108,6 +108,10 @@ def test_edits_of_objects(
     assert kept == [*expected, all(expected)]
     assert_as_without(project, OUTPUT, "k.host.o", "k.o")
     project.assert_up_to_date()
+    name, _, new = change
+    if all(expected):
+        edit(project, name, new, "")
+        project.assert_up_to_date()
 
 
 def test_messages_of_the_backend_are_printed_each_time(built: Project) -> None:

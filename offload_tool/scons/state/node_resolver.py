@@ -287,6 +287,7 @@ def _as_named_here(record: PassRecord, top: str, own_key: Key) -> PassRecord | N
         ),
         same_files=renamed(record.same_files),
         same_folders=renamed(record.same_folders),
+        earlier=(),
     )
 
 
