@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -120,8 +121,9 @@ def _search_key(env: Environment, installations: Mapping[str, str]) -> _SearchKe
     kinds = [kind for kind in env.get(KINDS, "").split(",") if kind]
     args = substituted(env, "$CFLAGS $CXXFLAGS $CCFLAGS $CPPFLAGS $OFFLOAD_FLAGS")
     flags = relevant_flags(args)
+    clang = env["OFFLOAD_CLANG"] or ""
     return _SearchKey(
-        env.subst(str(env["OFFLOAD_CLANG"] or "")),
+        env.subst(clang) if isinstance(clang, str) else shlex.quote(str(clang)),
         tuple(_job(env, kind, flags) for kind in kinds or likely_kinds(env)),
         not kinds,  # e.g. a link: prefers the compiler of the sources
         tuple({**shell_variables(env), **installations}.items()),

@@ -50,6 +50,9 @@ WRONG = {
         "env.OffloadDeviceObject('runtime.c')\n"
     ),
     "'k.h': expected an offload source (.hip, .cu); set OFFLOAD_KIND": "env.OffloadObject('k.h')\n",
+    "'k.s' is assembly, which only the host's compiler takes": hip("").replace("k.hip", "k.s"),
+    "'k.S' is assembly": "env.OffloadBundle('k.S', OFFLOAD_KIND='hip')\n",
+    "unknown processor 'gfx9999'": "env.Program('p', ['k.hip'], OFFLOAD_ARCH='gfx9999')\n",
     "OFFLOAD_KIND: expected one of hip, openmp, cuda, found 'opencl'": hip("OFFLOAD_KIND='opencl'"),
     "'runtime.c' is C, of which no HIP code is made": (
         "env.OffloadObject('runtime.c', OFFLOAD_KIND='hip')\n"

@@ -64,6 +64,15 @@ def test_compilers_on_the_path_of_commands(project: Project, llvm: Callable[[str
     assert f"({project.folder}/tools/clang)" in project.done("-n").output
 
 
+def test_compiler_as_a_node(project: Project, llvm: Callable[[str], str]) -> None:
+    """The file of a node is the compiler, whatever its name has; a text is a command."""
+    (project.folder / "ll vm").mkdir()
+    for name in ("clang", "lld"):
+        (project.folder / "ll vm" / name).symlink_to(llvm(name))
+    project.sconstruct("env['OFFLOAD_CLANG'] = File('ll vm/clang')\nenv.OffloadObject('k.hip')\n")
+    assert "'ll vm/clang')" in project.done("-n").output
+
+
 def test_toolkit_of_the_os_environment(kernels: Project) -> None:
     """A toolkit's SDK version reaches device code that uses none of its libraries."""
     for name in ("bin", "lib64", "nvvm/libdevice"):

@@ -141,6 +141,9 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
         return kind_of_suffix(name) is not None and not _has_action(env, name)
 
 
+compat.blame_caller(_Accepting.__call__)
+
+
 def _has_code(item: Any) -> bool:
     if not isinstance(item, SCons.Node.Node):  # a library's name
         return False
@@ -175,6 +178,9 @@ class BuilderMethod(compat.AddedMethod):
                 f"TryBuild: env.{self.name} builds no check; give env.{', env.'.join(OF_CHECKS)}"
             )
         return self.object["BUILDERS"][OF_CHECKS[self.name]]
+
+
+compat.blame_caller(vars(BuilderMethod)["builder"].fget)
 
 
 class CheckedAction(SCons.Util.Proxy):  # type: ignore[misc]

@@ -44,6 +44,9 @@ _PLAIN_SUFFIXES = (*C_SUFFIXES, *CXX_SUFFIXES, ".s", ".S")
 _NOT_IN_DEPFILES = re.compile(r"[\x00-\x1f]")
 
 
+_ASSEMBLY = (".s", ".S", ".sx", ".asm")
+
+
 @dataclass(frozen=True, slots=True)
 class Owner:
     """The user-named output for which intermediate nodes are made."""
@@ -168,6 +171,7 @@ def unit_of(env: Environment, source: Node, stem: Stem, *, own_cuid: bool = Fals
             "rename it to .hip, .cu or .cpp, or give it to OffloadProgram as a C source"
         )
     if kind is None:
+        _refuse_assembly(source)
         raise UsageError(
             f"'{source}': expected an offload source (.hip, .cu); set OFFLOAD_KIND to one of "
             f"{', '.join(KINDS)} for one with another suffix"
@@ -240,10 +244,19 @@ def source_nodes(env: Environment, source: Any) -> list[Node]:
     return sources
 
 
+def _refuse_assembly(node: Node) -> None:
+    if node.get_suffix() in _ASSEMBLY:
+        raise UsageError(
+            f"'{node}' is assembly, which only the host's compiler takes as a source; let an "
+            "env.Command make a code object of it (docs/howto/assembly.md)"
+        )
+
+
 def check_no_sources(nodes: list[Node]) -> None:
     """Raise UsageError if a container's file is a source of no known kind."""
     for node in nodes:
         if is_plain_source(node):
+            _refuse_assembly(node)
             kinds = "'openmp'" if node.get_suffix() in C_SUFFIXES else "'openmp', 'hip' or 'cuda'"
             raise UsageError(
                 f"'{node}' is compiled for the host; if it has device code, set OFFLOAD_KIND to "
