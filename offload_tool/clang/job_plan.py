@@ -48,7 +48,9 @@ _NO_MESSAGE = re.compile(
 _JOB_LINE = ' "'
 _OUTPUTS = ("-o", "--output-file", "--create")
 _ATTACHED = ("-output=", "--output=", "-o=", "--create=")
-_FILES_OF_LLVM = re.compile(r"-.*(-file|filename|output|print|dump|dot-|stats|time-passes|debug).*")
+_FILES_OF_LLVM = re.compile(
+    r"-.*(-file|filename|output|print|dump|dot-|stats|time-passes|debug(?!ger-tune=)).*"
+)
 """LLVM options that write files or print messages, which every pass would do."""
 _PROGRAMS = {
     "clang-offload-bundler": "bundler",

@@ -30,6 +30,7 @@ FLAGS = [
     "-fsanitize=undefined",
     "-DVALUE_2=1 -I. -Wall -ffast-math",
     "-fopenmp -O2",
+    "-ggdb -O1",
 ]
 
 
