@@ -57,6 +57,8 @@ _ONE_STAGE = (
     *("-fsanitize", "-fprofile", "-fpseudo-probe", "-fcoverage-mapping"),
 )
 _EMIT = "-emit-obj"
+_EMIT_BITCODE = ("-emit-llvm-bc", "-emit-llvm-uselists")
+"""The uses of a block are its predecessors. With another order, the backend makes other code."""
 _SHORT = "short"
 """Replaces the digest of the bitcode if the pass is too short for two stages."""
 _PRINTS = "prints"
@@ -142,7 +144,7 @@ class Stages:
         emit, out = args.index(_EMIT), args.index("-o") + 1
         first = [*args]
         first[out] = bitcode
-        first[emit : emit + 1] = ["-emit-llvm-bc", "-disable-llvm-passes"]
+        first[emit : emit + 1] = [*_EMIT_BITCODE, "-disable-llvm-passes"]
         second = without_values(args[:-2], FRONT_END)
         return tuple(first), (*second, "ir", bitcode)
 

@@ -470,6 +470,45 @@ def test_names_that_the_backend_numbers(project: Project) -> None:
     assert {outcomes[name] for name in ALL - {"host"}} == {"front end only: 's.hip' changed"}
 
 
+_CASES = """
+__attribute__((device, noinline)) unsigned walk(unsigned a, unsigned b, unsigned *p) {
+    unsigned c = 0;
+    switch (a) {
+    case 4:
+        a = c;
+    case 5:
+        for (unsigned i = 0; i < a; ++i) for (unsigned j = 0; j < b; ++j) {}
+        switch (b) {
+        default:
+            switch (b & 7u) { case 4: c = a; a = b; }
+            for (unsigned j = 0; j < ((b | 1u) & 15u); ++j) c = (a - b + c) >> 2;
+            if (b & 16u)
+                switch (a + b) {
+                case 3: b = b + b;
+                case 4: c = a + p[b & 63];
+                default: a = a - b + p[b & 63];
+                }
+        }
+    }
+    return a + b + c;
+}
+__global__ void walks(unsigned *p, unsigned a) { p[0] = walk(4, 4 + p[a & 63], p); }
+"""
+"""Cases that others fall through to: blocks whose predecessors have two orders."""
+
+
+def test_order_of_predecessors(project: Project) -> None:
+    """The backend has blocks' predecessors in the front end's order, if it reads bitcode, too."""
+    project.launch = ALWAYS_IN_STAGES
+    project.flags += ["-O2", OLD]
+    project.add(_CASES)
+    project.build()
+    project.edit("s.hip", "int run", "// a\nint run")
+    assert project.build()["gfx906"].startswith("compiled")
+    project.edit("s.hip", "// a", "// another")
+    assert project.build()["gfx906"] == "front end only: 's.hip' changed"
+
+
 def test_why(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     """``offload-tool why`` has a block for each pass, and knows an object that is another file."""
     project.build()

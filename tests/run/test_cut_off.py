@@ -31,7 +31,8 @@ def begun(
 def test_two_jobs() -> None:
     """The front end writes bitcode without optimisation; the backend has no flags of headers."""
     first, second = begun().jobs(JOB, "k.bc")
-    assert first[2:5] == ("-emit-llvm-bc", "-disable-llvm-passes", "-O2")
+    emit = ("-emit-llvm-bc", "-emit-llvm-uselists", "-disable-llvm-passes")
+    assert first[2:6] == (*emit, "-O2")
     assert first[-5:] == ("-o", "k.bc", "-x", "hip", "k.hip")
     assert second == ("clang", "-cc1", "-emit-obj", "-O2", "-o", "k.o", "-x", "ir", "k.bc")
 
