@@ -30,6 +30,7 @@ def launch(args: Sequence[str], environ: Mapping[str, str]) -> int:
 
         print_text(launch_parser(_TOOL).format_help(), sys.stdout)
         return 0
+    args = args[1:] if args[:1] == ["--"] else args  # as `compile` has it before the command
     if not args or args[0].startswith("-"):
         from offload_tool.cli.printing import print_lines
 

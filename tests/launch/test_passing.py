@@ -66,6 +66,14 @@ def test_nothing_is_lost(words: list[str], tmp_path: Path) -> None:
     assert said.startswith("offload-tool launch: passed through: ")
 
 
+def test_two_dashes(tmp_path: Path) -> None:
+    """Two dashes may precede the compiler, as with ``offload-tool compile``."""
+    compiler = str(echoing(tmp_path))
+    done = run([*LAUNCH, "--", compiler, "-c", "--", "plain.cpp"], tmp_path)
+    assert done.returncode == 7
+    assert "['-c', '--', 'plain.cpp']" in done.stdout
+
+
 @pytest.mark.llvm
 def test_unknown_plan(tmp_path: Path, llvm: Callable[[str], str]) -> None:
     """Two sources, which nothing but the driver's plan shows here, are the driver's."""
