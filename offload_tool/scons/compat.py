@@ -315,11 +315,6 @@ def has_more_actions(node: Any) -> bool:
     return bool(executor.pre_actions or executor.post_actions)
 
 
-def made_together(node: Any) -> set[Any]:
-    """Return the targets of the call that makes a node."""
-    return set(node.get_executor().get_all_targets())
-
-
 def keep_command(node: Any) -> None:
     """Make SCons keep a node's command after the build."""
     node.attributes.keep_targetinfo = True
@@ -341,13 +336,30 @@ def waits_for(node: Any) -> list[Any]:
 
 
 def known_inputs(node: Any) -> list[Any]:
-    """Return all known dependencies and prerequisites of a node."""
+    """Return the known dependencies and prerequisites of a node; a built one may have none."""
     return [
         *(node.implicit or ()),
         *waits_for(node),
-        *node.sources,
-        *node.depends,
+        *(node.sources or ()),
+        *(node.depends or ()),
     ]
+
+
+def is_made_of(file: Any, node: Any) -> bool:
+    """Return True if a file is made of a node, which cannot read it: its name is a word's.
+
+    In ``-march=native``, ``native`` may be the name of the program.
+    """
+    together = set(node.get_executor().get_all_targets())
+    seen, waiting = {file}, [file]
+    while waiting:
+        known = waiting.pop()
+        if known in together:
+            return True
+        found = {child for child in known_inputs(known) if child not in seen}
+        seen |= found
+        waiting += found
+    return False
 
 
 class LateValue(SCons.Node.Python.Value):  # type: ignore[misc]

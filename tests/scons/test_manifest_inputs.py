@@ -314,6 +314,16 @@ def test_of_other_commands(project: Project, name: str) -> None:
     project.assert_up_to_date()
 
 
+@pytest.mark.parametrize("word", ["-march=native", "-ffp-contract=fast"])
+def test_program_with_the_name_of_a_word(project: Project, word: str) -> None:
+    """What a program is made of cannot read it, though a word of the flags is its name."""
+    name = word.partition("=")[2]
+    flags = f"CCFLAGS=[{word!r}], LINKFLAGS=['-Wl,--defsym=x=main']"
+    project.sconstruct(
+        f"env.OffloadProgram({name!r}, ['k.hip', 'runtime.c'], {flags})\n"
+    ).build_once()
+
+
 def test_prebuilt_modules(project: Project) -> None:
     """A module in a folder of prebuilt ones is an input, and made first if the build makes it."""
     project.write("m.cppm", "export module m;\nexport constexpr int v = 1;\n")

@@ -138,7 +138,7 @@ class NodeResolver(Resolver):
         linkers = [name for folder in folders if folder for name in programs_in(folder)]
         configuration = self._configuring_files()
         for name in (*possible_files(self.args), *configuration, *linkers):
-            if os.path.isfile(name):
+            if os.path.isfile(name) and not self._is_later(name):
                 files[name] = DIGESTS.digest(name)
         processor = processor_of(all_args(self.args))
         if processor:
@@ -147,6 +147,11 @@ class NodeResolver(Resolver):
             named = str(node.get_build_env()["ENV"].get("PWD", ""))  # clang trusts it
             parts[Part.FOLDER] = f"{node.fs.Top.get_abspath()}\0{named}"
         return Key(parts, files)
+
+    def _is_later(self, name: str) -> bool:
+        """Return True for a file that is made of the node: a word of the flags is its name."""
+        file = compat.file_node(self._node.fs, name)
+        return file is not None and file.has_builder() and compat.is_made_of(file, self._node)
 
     def _has_folder(self, key: Key, record: PassRecord | None) -> bool:
         """Return True if the output with this `key` contains the working directory."""
