@@ -61,7 +61,7 @@ READS: dict[str, tuple[str, ...]] = {
     "OffloadReport": ("REPORT_BEFORE", "REPORT_FLAGS"),
     "OffloadCompilationDatabase": ("CLANGD_ARCH",),
     "OffloadDeviceRuntime": ("the toolchain", "DEVICE_RUNTIME"),
-    "OffloadHostRuntime": ("the toolchain",),
+    "OffloadHostRuntime": ("the toolchain", "ARCH", "ALLOW_UNKNOWN_ARCH"),
     "OffloadCudaToolkit": ("the toolchain", "ARCH", "ALLOW_UNKNOWN_ARCH"),
     "OffloadCudaFlags": ("the toolchain", "ARCH", "ALLOW_UNKNOWN_ARCH"),
     "OffloadRocmFlags": ("the toolchain", "ARCH", "ALLOW_UNKNOWN_ARCH"),
