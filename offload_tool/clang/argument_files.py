@@ -56,6 +56,8 @@ LINKERS_FOLDERS = tuple(
 )
 _OF_ROOT = re.compile(r"^(=|\$SYSROOT)")
 _MAX_SCRIPT = 1 << 20
+_LINKED = (b"\x7fELF", b"!<ar", b"!<th")
+"""Begin objects, libraries and archives, most of what is linked."""
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _SEARCHED = re.compile(r"\bSEARCH_DIR\s*\(\s*([^()]*?)\s*\)")
 _NAMED = re.compile(r"\b(?:INPUT|GROUP|STARTUP)\s*\(((?:[^()]|\([^()]*\))*)\)")
@@ -260,10 +262,13 @@ def _named_in_script(path: str, folders: list[str]) -> list[_File]:
     """Return the files that a linker script names; add its folders to `folders`."""
     try:
         with open(path, "rb") as file:
-            begin = file.read(_MAX_SCRIPT)
+            begin = file.read(4)
+            if begin in _LINKED:
+                return []
+            begin += file.read(_MAX_SCRIPT)
     except OSError:
         return []
-    if b"\0" in begin or begin.startswith(b"!<"):
+    if b"\0" in begin:
         return []
     files: list[_File] = []
     text = _COMMENT.sub(" ", os.fsdecode(begin))

@@ -281,7 +281,7 @@ class StagedSteps:
     def finish(self) -> None:
         """Note whether the jobs have printed messages, which each run must repeat."""
         if not self._backend and not content_of(self._front.messages_file):
-            self._stages.prints = False
+            self._stages.printed_nothing()
         if any(content_of(step.messages_file) for step in self._linkers):
             self._stages.reset()
 
@@ -292,7 +292,7 @@ class StagedSteps:
                 step.args = ()
 
     def _check(self) -> None:
-        """Run the whole job instead of what has run if the backend prints."""
+        """Run the whole job instead of what has run if two stages would differ from it."""
         self._stops_after(1)
         if self._stages.must_repeat:
             for name in (self._front.messages_file, self._front.stdout_file):

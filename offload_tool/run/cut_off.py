@@ -78,14 +78,12 @@ class Stages:
         """The digest of the output's bitcode; "" if the output must be rebuilt."""
         self.is_cut_off = False
         """Whether the backend was skipped and the output kept."""
-        self.prints = False
-        """Whether the backend prints: such a pass is one job, whose messages name the source."""
-        self.numbers = False
-        """Whether the backend numbers names: such a pass is one job, whose numbers are others."""
         self.must_repeat = False
         """Whether the pass must run again as one job."""
         self.front_end_seconds = 0.0
         self._may_split = False
+        self._one_job = ""
+        """Why two stages would differ from one job: what the record has for the digest."""
         self._digest = ""
         self._files: tuple[IO[bytes], ...] = ()
         self._read_object: Callable[[], bytes] = bytes
@@ -104,8 +102,9 @@ class Stages:
             if before is None
             else not before.output or before.bitcode == _SHORT
         )
-        self.prints = before is not None and before.bitcode == _PRINTS
-        self.numbers = before is not None and before.bitcode == _NUMBERS
+        self._one_job = ""
+        if before is not None and before.bitcode in (_PRINTS, _NUMBERS):
+            self._one_job = before.bitcode
         self._may_split = self._is_on and not is_short
         self.known_digest = before.bitcode if before is not None and is_unchanged else ""
         self._began = time.perf_counter()
@@ -116,10 +115,15 @@ class Stages:
         self._digest, self.front_end_seconds = "", 0.0
         self.is_cut_off = self.must_repeat = False
 
+    def printed_nothing(self) -> None:
+        """Note that the one job has printed nothing: the next run may have two stages."""
+        if self._one_job == _PRINTS:
+            self._one_job = ""
+
     def bitcode(self) -> str:
         """Return the value for the record of the finished pass; "" forces a rebuild."""
-        if self.prints or self.numbers:
-            return _PRINTS if self.prints else _NUMBERS
+        if self._one_job:
+            return self._one_job
         is_short = time.perf_counter() - self._began < _TOO_SHORT
         return _SHORT if is_short and not self.is_cut_off else self._digest
 
@@ -133,8 +137,7 @@ class Stages:
         self.reset()
         if (
             not self._may_split
-            or self.prints
-            or self.numbers
+            or self._one_job
             or args.count(_EMIT) != 1
             or args[-3:-1] != ["-x", "hip"]
             or not any(map(_OPTIMISED.fullmatch, args))
@@ -169,13 +172,13 @@ class Stages:
             self.is_cut_off = self._digest == self.known_digest
         elif errors > self._printed:
             self._digest = ""  # each run must repeat the messages
-            self.prints = self.must_repeat = number == 1
+            if number == 1:
+                self._one_job, self.must_repeat = _PRINTS, True
         elif number == 1:
-            from offload_tool.run.numbered_names import (
-                backend_numbers_names,
-            )  # not if it is cut off
+            # Not if the pass is cut off.
+            from offload_tool.run.numbered_names import backend_numbers_names
 
             made = os.pread(self._files[0].fileno(), bitcode, 0)
             if backend_numbers_names(made, self._read_object()):
-                self._digest, self.numbers, self.must_repeat = "", True, True
+                self._digest, self._one_job, self.must_repeat = "", _NUMBERS, True
         return self.is_cut_off or self.must_repeat

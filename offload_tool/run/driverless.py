@@ -279,7 +279,7 @@ def _run_once(
             if os.fstat(output.fileno()).st_size:
                 raise _UnknownEndError
             if stages is not None and not text:
-                stages.prints = False
+                stages.printed_nothing()
     except OSError as error:  # the command is too long, or a program or directory is missing
         raise _UnknownEndError from error
     return status, text

@@ -10,7 +10,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import PurePath
 from typing import Any, TypeVar
@@ -345,21 +345,24 @@ def known_inputs(node: Any) -> list[Any]:
     ]
 
 
-def is_made_of(file: Any, node: Any) -> bool:
-    """Return True if a file is made of a node, which cannot read it: its name is a word's.
+def without_made_of(files: Iterable[Any], node: Any) -> list[Any]:
+    """Return files without those that are made of a node, which cannot read them.
 
-    In ``-march=native``, ``native`` may be the name of the program.
+    Their names are those of words: in ``-march=native``, ``native`` may be the program.
     """
     together = set(node.get_executor().get_all_targets())
-    seen, waiting = {file}, [file]
-    while waiting:
-        known = waiting.pop()
-        if known in together:
-            return True
-        found = {child for child in known_inputs(known) if child not in seen}
-        seen |= found
-        waiting += found
-    return False
+    others: set[Any] = set()  # not made of it
+    kept = []
+    for file in files:
+        seen, waiting = {file}, [file]
+        while waiting and together.isdisjoint(seen):
+            found = {*known_inputs(waiting.pop())} - seen - others
+            seen |= found
+            waiting += found
+        if together.isdisjoint(seen):
+            others |= seen
+            kept.append(file)
+    return kept
 
 
 class LateValue(SCons.Node.Python.Value):  # type: ignore[misc]

@@ -151,7 +151,8 @@ class NodeResolver(Resolver):
     def _is_later(self, name: str) -> bool:
         """Return True for a file that is made of the node: a word of the flags is its name."""
         file = compat.file_node(self._node.fs, name)
-        return file is not None and file.has_builder() and compat.is_made_of(file, self._node)
+        is_built = file is not None and file.has_builder()
+        return is_built and not compat.without_made_of([file], self._node)
 
     def _has_folder(self, key: Key, record: PassRecord | None) -> bool:
         """Return True if the output with this `key` contains the working directory."""

@@ -56,14 +56,12 @@ def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
     there = [file for file in known if file.has_builder() or file.rexists()]
     named = (compat.folder_node(env.fs, folder) for folder in records.folders)
     folders = (*path, *(folder for folder in named if folder is not None))
-    in_args = (
-        f for f in _files_in_args(records.args, env, folders) if not compat.is_made_of(f, node)
-    )
+    in_args = compat.without_made_of(_files_in_args(records.args, env, folders), node)
     begin = [node.sources[0], *there, *in_args]
     waits_for = compat.waits_for(node)
     reachable = reachable_files(begin, folders)
     records.resolver.reachable = [str(file.rfile()) for file in reachable]
-    of_flags = (f for f in _files_of_flags(records.args, env) if not compat.is_made_of(f, node))
+    of_flags = compat.without_made_of(_files_of_flags(records.args, env), node)
     needed = dict.fromkeys((*reachable, *of_flags))
     generated = [file for file in needed if file.has_builder() and file not in waits_for]
     if generated:
@@ -107,7 +105,7 @@ def files_of_plain_command(node: Node) -> list[Any]:
         named = _files_of_flags([*link_args(args)], env)
         responses = filter(None, map(find, expand_command(args).files))
         found = [*linked, *responses, *(file for file in named if file.has_builder())]
-    return [file for file in dict.fromkeys(found) if not compat.is_made_of(file, node)]
+    return compat.without_made_of(dict.fromkeys(found), node)
 
 
 def _names_in(text: str) -> Iterator[str]:
