@@ -72,7 +72,6 @@ NAMED: dict[str, tuple[str, ...]] = {
         "test_bundle_of_nodes_and_files",
         "test_compressed_bundle*",
         "test_device_objects",
-        "test_dry_run",
         "test_flags_reach_the_right_passes",
         "test_program_finds_its_bundle",
         "test_unbundle",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.toolchain.select import find_toolchain
-from tests.scons.conftest import Project, contents, empty_project
+from tests.scons.conftest import Project, contents
 
 _MADE = (".co", ".o", ".a", ".hipfb", ".bc", ".d", ".dblite", ".log")
 
@@ -18,19 +18,11 @@ _MADE = (".co", ".o", ".a", ".hipfb", ".bc", ".d", ".dblite", ".log")
 def clean_build(project: Project, *arguments: str) -> Project:
     """Build all that lies beside and in a project's folder elsewhere, from nothing, uncached."""
     parent = project.folder.parent
-    place = parent.parent / f"{parent.name}-clean"
+    place = parent.with_name(f"{parent.name}-clean")
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(parent, place, ignore=_made, symlinks=True)
-    shutil.rmtree(place / project.folder.name)
-    made = empty_project(place / project.folder.name)
-    shutil.copytree(
-        project.folder,
-        made.folder,
-        ignore=lambda folder, names: [*_made(folder, names), "count"],
-        symlinks=True,
-        dirs_exist_ok=True,
-    )
-    made.environment = {**made.environment, **project.environment}
+    made = Project(place / project.folder.name, dict(project.environment))
+    made.script("count", '#!/bin/sh\nexec "$@"\n')
     made.build("--cache-disable", *arguments)
     return made
 

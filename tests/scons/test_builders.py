@@ -138,14 +138,6 @@ def test_one_cuid_for_all_passes(project: Project) -> None:
     assert len(cuids) == 1
 
 
-def test_dry_run(project: Project) -> None:
-    """Scons -n names what would be done and does nothing."""
-    run = project.sconstruct("env.OffloadBundle('k.hip')\n").done("-n")
-    assert run.compiles == []
-    assert "HIP [gfx90a:xnack+] k.hip" in run.output
-    assert not list(project.folder.glob("*.co"))
-
-
 def test_flags_reach_the_right_passes(project: Project) -> None:
     """Host flags reach the host, device flags the devices, C++ flags and paths all."""
     project.write("inc/inc.h", "")

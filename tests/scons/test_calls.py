@@ -66,19 +66,6 @@ def test_change_between_calls(project: Project, change: str, word: str | None) -
     assert word in together["b.hip"]
 
 
-def test_overrides_of_calls(project: Project) -> None:
-    """Each call has its own overrides, also where another call had equal ones before."""
-    calls = [("a", "ONE"), ("b", "TWO"), ("c", "ONE"), ("d", "1"), ("e", "THREE")]
-    for name, _ in calls:
-        project.write(f"{name}.hip", "")
-    lines = [
-        f"env.OffloadDeviceObject('{name}.hip', CPPDEFINES=['{word}'])\n" for name, word in calls
-    ]
-    project.sconstruct("".join(lines), HEAD)
-    found = _commands(project)
-    assert all(f" -D{word} " in found[f"{name}.hip"] for name, word in calls)
-
-
 def test_flags_that_name_the_source(project: Project) -> None:
     """Flags that depend on the source, by a variable or a function, are each source's own."""
     project.write("a.hip", "")

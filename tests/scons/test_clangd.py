@@ -100,15 +100,6 @@ def test_header_that_is_added(waves: Project) -> None:
     assert found == {"wave.hip", "inc/wave.h", "inc/new.h"}
 
 
-def test_sources_in_other_folders(waves: Project) -> None:
-    """Folders of headers are those of the SConscript, wherever the source is."""
-    waves.write("deep/er/wave.hip", SOURCE)
-    body = (waves.folder / "SConstruct").read_text().replace("'wave.hip'", "'deep/er/wave.hip'")
-    (waves.folder / "SConstruct").write_text(body)
-    found = [entry["file"] for entry in entries(waves, "see=gfx942")]
-    assert found == ["deep/er/wave.hip", "inc/wave.h"]
-
-
 def test_names_as_of_scons(waves: Project) -> None:
     """Copies have the names of their originals; SCons's variables of its own database apply."""
     waves.write("src/wave.hip", SOURCE)

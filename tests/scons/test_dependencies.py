@@ -54,24 +54,6 @@ CASES = {
         passes("../outside/k.hip", "host", *BOTH),
         ("../outside",),
     ),
-    "a header of one target": Case(
-        {
-            "k.hip": '#if defined(__gfx90a__)\n#if __has_include("no")\n#endif\n'
-            f'#include "special.h"\n#endif\n{KERNEL}',
-            "second/special.h": "",
-        },
-        [({"special.h": "// appears\n"}, ONE_TARGET)],
-        FOLDERS,
-    ),
-    "a header of one OpenMP pass": Case(  # which SCons could scan for
-        {
-            "only.h": "#define ONLY 1\n",
-            "k.c": '#ifdef __gfx90a__\n#include "only.h"\n#endif\nint f(void) { return 1; }\n',
-        },
-        [({"only.h": "#define ONLY 2\n"}, passes("k.c", "gfx90a:xnack+"))],
-        nodes="env.OffloadDeviceObject('k.c', OFFLOAD_KIND='openmp')\n",
-        first=passes("k.c", "host-ir", *BOTH),
-    ),
     "a generated header earlier on the path": Case(
         {"k.hip": VALUED, "second/value.h": ONE, "value.txt": TWO},
         [({"SConstruct": COPY("first/value.h", "value.txt") + FOLDERS + NODES}, ALL)],
@@ -104,12 +86,6 @@ CASES = {
         [({"k.txt": f"{KERNEL}// a comment\n"}, passes("made.hip", "host", *BOTH))],
         nodes=NODES.replace("k.hip", "made.hip") + COPY("made.hip", "k.txt"),
         first=passes("made.hip", "host", *BOTH),
-    ),
-    "blanks in names": Case(
-        {"a dir/k.hip": f'#include "my header.h"\n{BODY}', "a dir/my header.h": ONE},
-        [({"a dir/my header.h": TWO}, passes("dir/k.hip", *BOTH))],
-        nodes="env.OffloadBundle('a dir/k.hip')\n",
-        first=passes("dir/k.hip", *BOTH),
     ),
     "headers of SConscripts": Case(
         {
@@ -148,21 +124,6 @@ def test_after_a_change(project: Project, name: str) -> None:
             else:
                 project.write(file, SCONSTRUCT + new if file == "SConstruct" else new)
         assert compiled() == expected
-
-
-def test_failed_compile_is_repeated(project: Project) -> None:
-    """After a compile that failed, the old files build at once again."""
-    files = {"k.hip": VALUED, "value.h": ONE}
-    for name, text in files.items():
-        project.write(name, text)
-    project.sconstruct("env['CPPPATH'] = ['#']\n" + NODES).build()
-    for name, message in (("k.hip", "k.hip"), ("value.h", "'value.h' file not found")):
-        (project.folder / name).unlink()
-        if name == "k.hip":
-            project.write(name, f"{VALUED}this is not C++\n")
-        assert message in project.fails("-k").errors
-        project.write(name, files[name])
-        assert project.build_once() == ALL
 
 
 @pytest.mark.parametrize("duplicate", [False, True])

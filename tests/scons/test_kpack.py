@@ -19,7 +19,7 @@ from offload_tool.formats.kpack.marker import read_marker
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.io import InputFile
 from offload_tool.operations.check import Rule, check_libraries
-from offload_tool.operations.list_images import iter_images, list_images
+from offload_tool.operations.list_images import list_images
 from offload_tool.operations.match import Device
 from tests.conftest import missing
 from tests.scons.conftest import Project, flagged_clang
@@ -275,18 +275,6 @@ def test_kernels_of_other_arguments(kpacked: Project) -> None:
     )
     kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {PARTS}, OFFLOAD_KPACK_INTERFACE=True)\n")
     assert "the kernel '_Z3one" in kpacked.fails().errors
-
-
-def test_what_is_read(kpacked: Project) -> None:
-    """`list` shows what each device would get from the archives, `check` what is missing."""
-    kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {PARTS})\n").build()
-    images = list_images(kpacked.folder / "prog")
-    assert [image.target_id for image in images] == [*TARGETS, *TARGETS]
-    archives = [i for i in iter_images(kpacked.folder / ".kpack") if i.target_id == TARGETS[0]]
-    assert [image.member for image in archives] == ["one#0", "two#0"]
-    (kpacked.folder / ".kpack/demo_gfx906.kpack").unlink()
-    [fault] = check_libraries([kpacked.folder], [Rule(("prog",), (Device.parse("gfx906"),))])
-    assert "no image for gfx906; there are gfx90a:xnack+" in fault.message
 
 
 def test_amds_reader_of_markers(kpacked: Project) -> None:

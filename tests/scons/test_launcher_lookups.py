@@ -86,23 +86,6 @@ def test_what_appears(project: Project, cache: Cache, case: str) -> None:  # noq
     assert contents(alone.folder, OUTPUTS) == contents(clean.folder, OUTPUTS) == changed
 
 
-def test_header_vanishes(project: Project, cache: Cache) -> None:  # noqa: F811
-    """Where the earlier header goes again, the first object comes back, whatever else changed."""
-    prepare(project, cache, "a header earlier on the path")
-    source = project.folder / "k.hip"
-    project.build("--cache-disable")
-    first, text = contents(project.folder, OUTPUTS), source.read_text()
-    earlier(project)
-    source.write_text(text + "// changed\n")
-    project.build("--cache-disable")
-    source.write_text(text)
-    project.build("--cache-disable")
-    assert contents(project.folder, OUTPUTS) != first
-    (project.folder / "a" / "value.h").unlink()
-    project.build("--cache-disable")
-    assert contents(project.folder, OUTPUTS) == first
-
-
 def test_library_of_the_compiler(project: Project, cache: Cache) -> None:  # noqa: F811
     """A compiler whose library is replaced compiles: no launcher sees that by itself."""
     real, folder = str(own_clang().resolve()), project.folder.parent / "llvm"

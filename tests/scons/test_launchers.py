@@ -115,16 +115,6 @@ def test_second_checkout_hits(project: Project, tmp_path: Path, cache: Cache) ->
     other.assert_up_to_date()
 
 
-def test_two_objects_of_one_source(project: Project, cache: Cache) -> None:
-    """One source compiled for two objects has two CUIDs, also with a compiler cache."""
-    project.sconstruct(
-        cache.settings() + "env.OffloadObject('one', 'k.hip')\nenv.OffloadObject('two', 'k.hip')\n"
-    ).build()
-    one, two = (contents(project.folder, [f"{name}.gfx906.co"]) for name in ("one", "two"))
-    assert list(one.values()) != list(two.values())
-    project.assert_up_to_date()
-
-
 def test_other_device_libraries(project: Project, tmp_path: Path) -> None:
     """The compiler cache is shown the device libraries, which are in no source."""
     cache = next(ccache(tmp_path / "compiler-cache"))

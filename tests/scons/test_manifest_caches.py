@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scons.conftest import ALL, BODY, ONE, TWO, Project, checkout, contents, passes
+from tests.scons.conftest import ALL, BODY, ONE, TWO, Project, checkout, contents
 from tests.scons.judging import assert_as_clean_build, compiler_script
 
 BUNDLE = "env.OffloadBundle('k.hipfb', 'k.hip')\nenv.OffloadHostObject('k.hip')\n"
@@ -76,23 +76,6 @@ def test_links_and_copies_have_entries_of_their_own(project: Project, tmp_path: 
         (copy.folder / "i/b.h").unlink()
         copy.write("i/b.h", "/* no guard */\n")
         assert copy.build() == built, name
-
-
-def test_filled_checkout_keeps_the_promise(project: Project, tmp_path: Path) -> None:
-    """In a checkout filled from the cache, one pass's header compiles that pass alone."""
-    head = '#if defined(__gfx90a__)\n#include "special.h"\n#else\n#define HERE 1\n#endif\n'
-    head += "#if !defined(__HIP_DEVICE_COMPILE__)\n#include <only.h>\n#endif\n"
-    prepare(project, head, "env['CPPPATH'] = ['i']\n")
-    project.write("i/special.h", ONE)
-    project.write("i/only.h", "int only = 1;\n")
-    assert project.build() == ALL
-    other = checkout(project, tmp_path / "deep/other")
-    assert other.build_once() == []
-    other.write("i/special.h", TWO)
-    assert other.build() == passes("k.hip", "gfx90a:xnack+")
-    other.write("i/only.h", "int only = 2;\n")
-    assert other.build_once() == passes("k.hip", "host")
-    assert_as_clean_build(other, OUTPUTS)
 
 
 def test_links_of_checkouts(project: Project, tmp_path: Path) -> None:

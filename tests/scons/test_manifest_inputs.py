@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import struct
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ import pytest
 from tests.scons.conftest import ALL, BODY, BOTH, KERNEL, Project, contents, passes
 from tests.scons.conftest import NODES as OBJECTS
 from tests.scons.judging import assert_as_clean_build, own_clang
-from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 
 NODES = "env.OffloadBundle('k.hip')\nenv.OffloadHostObject('k.hip')\n"
 OUTPUTS = ["k.gfx906.co", "k.gfx90a_xnack+.co", "k.hipfb", "k.host.o"]
@@ -34,46 +31,6 @@ def test_configuration_of_cxx(project: Project) -> None:
         (settings / "clang++.cfg").write_text(f"-DHERE={number}\n")
         assert {*ALL} < {*project.build_once()}
     assert_as_clean_build(project, OUTPUTS)
-
-
-def test_marked_file_of_flags(project: Project) -> None:
-    """A response file that one in UTF-16 names is an input; a broken one fails by its name."""
-    project.write("k.hip", BODY)
-    (project.folder / "flags").write_bytes("'@in\\.rsp'".encode("utf-16"))
-    project.write("in.rsp", "-DHERE=11")
-    assert project.sconstruct("env.Append(CCFLAGS=['@flags'])\n" + NODES).build() == ALL
-    project.write("in.rsp", "-DHERE=22")
-    assert project.build_once() == ALL
-    project.write("in.rsp", "@flags")
-    failed = project.run()
-    assert (failed.status, "recursive expansion" in failed.errors) == (2, True)
-    assert "Traceback" not in failed.errors
-
-
-def bitcode(project: Project, name: str, text: str) -> Path:
-    source = project.write(f"{name}.c", text)
-    out = project.folder / name
-    args = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-c", source, "-o", out]
-    subprocess.run([str(own_clang()), *args], check=True)
-    return out
-
-
-def test_builtin_bitcode(project: Project) -> None:
-    """A bitcode library that a flag links into device code is an input of the device passes."""
-    for number in (1, 2):
-        text = f'__attribute__((visibility("hidden"))) int given(void) {{ return {number}; }}\n'
-        bitcode(project, f"{number}.bitcode", text)
-    shutil.copy(project.folder / "1.bitcode", project.folder / "given.bitcode")
-    given = '__attribute__((device)) extern "C" int given(void);\n'
-    project.write("k.hip", given + KERNEL.replace("VALUE", "given()"))
-    args = ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", "given.bitcode"]
-    assert project.sconstruct(f"env.Append(OFFLOAD_FLAGS={args!r})\n" + NODES).build() == ALL
-    before = contents(project.folder, ["k.gfx906.co"])
-    project.assert_up_to_date()
-    shutil.copy(project.folder / "2.bitcode", project.folder / "given.bitcode")
-    assert project.build() == passes("k.hip", *BOTH)
-    assert contents(project.folder, ["k.gfx906.co"]) != before
-    project.assert_up_to_date()
 
 
 def linker(project: Project, version: int) -> Path:
@@ -111,17 +68,6 @@ def test_other_linker(project: Project, way: str, nodes: str, output: str) -> No
     expected = (ALL, passes("k.hip", *BOTH)) if nodes is NODES else (ALL, [])
     assert project.build_once() in expected
     assert contents(project.folder, [output]) != before
-
-
-def test_another_library_of_the_compiler(project: Project) -> None:
-    """A compiler that loads another library, for a variable of the commands, compiles again."""
-    real, folder = str(own_clang().resolve()), project.folder.parent / "llvm"
-    head = f"env.Replace(OFFLOAD_CLANG={str(clang_in_parts(folder, real, 1))!r})\n" + NODES
-    project.write("k.hip", BODY)
-    assert project.sconstruct(head).build_once() == ALL
-    write_library(folder / "other", real, 2)
-    path = f"env['ENV']['LD_LIBRARY_PATH'] = {str(folder / 'other')!r}\n"
-    assert project.sconstruct(path + head).build_once() == ALL
 
 
 VARIABLES = {

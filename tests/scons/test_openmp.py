@@ -16,7 +16,6 @@ from offload_tool.passes import openmp
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import found_toolchain, missing
 from tests.scons.conftest import SCONSTRUCT, Project, passes
-from tests.scons.test_launchers import ccache
 
 CPU = "x86_64-pc-linux-gnu"
 TARGETS = ("gfx906", CPU)
@@ -229,26 +228,6 @@ def test_nvidia_gpus_without_a_device_runtime(regions: Project) -> None:
     assert run.compiles == []
     assert "comes without OpenMP's device runtime ('" in run.errors
     assert 'SConstruct", line ' in run.errors
-
-
-def test_compiler_cache(regions: Project, tmp_path: Path) -> None:
-    """A compiler cache gives no module with the names of another inode: its key has the inode.
-
-    The text alone would be found there, also where only some of the devices were compiled of it.
-    """
-    cache = next(ccache(tmp_path / "ccache"))
-    body = cache.settings()
-    regions.sconstruct(body + "env['OFFLOAD_ARCH'] = ['gfx906']\n" + OBJECT, HEAD).build()
-    before = kernels(modules(regions)[0])
-    regions.build("-c")
-    replace(regions.folder / "work.c")
-    regions.sconstruct(body + OBJECT, HEAD).build()
-    after = [kernels(path) for path in modules(regions)]
-    assert after[0] == after[1] != before
-    # The same files again are found there.
-    regions.build("-c")
-    regions.build()
-    assert cache.hits() == len(TARGETS) + 1
 
 
 def test_by_flags(regions: Project) -> None:

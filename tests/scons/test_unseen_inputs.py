@@ -115,14 +115,3 @@ def test_as_a_clean_build(project: Project, name: str, by: str) -> None:
             assert (good, settled) == (True, by not in case.runs_again), (
                 f"change {number}\n{output}"
             )
-
-
-def test_library_that_a_linker_finds(project: Project) -> None:
-    """Which file a linker takes for ``-l``, nobody records: such a pass runs in each build."""
-    project.write("libmore.a", "!<arch>\n")
-    args = ["-Xoffload-linker", "-L.", "-Xoffload-linker", "-lmore"]
-    project.sconstruct(
-        f"env['OFFLOAD_ARCH'] = ['gfx906']\nenv.Append(OFFLOAD_FLAGS={args!r})\n" + NODES
-    )
-    assert len(project.build()) == 2
-    assert project.build() == ["k.hip gfx906"]
