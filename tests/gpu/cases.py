@@ -10,7 +10,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 CUDA_TARGETS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
 FEW = ("sm_75", "sm_90")
@@ -135,6 +137,8 @@ FEATURES = (
     "stream 77",
     "device says 42",
 )
+
+TEXTURE = "texture 87"
 IDIOMS = ("here 42", "there 7", "new 30")
 LINKED = ("answer 20107, 1 evaluated, own 101 and 20000",)
 NESTED = ("sum 120",)
@@ -147,32 +151,29 @@ FORMS = {  # What nvcc, CMake and PyTorch have, and the images that it means.
 PLUGIN_CALLS = {"one": 1, "two": 50, "one again": 2, "two reopened": 50, "one reopened": 1}
 
 
+def _case(
+    api: str, name: str, about: str, units: Mapping[str, tuple[str, ...]], *lines: str, **more: Any
+) -> Case:
+    """Return a case; its file is ``build/API/NAME/NAME`` if `more` names none."""
+    more.setdefault("file", f"build/{api}/{name}/{name}")
+    return Case(f"{api}/{name}", about, units=units, lines=lines, **more)
+
+
 def _plugins(api: str, name: str, about: str, targets: Mapping[str, tuple[str, ...]]) -> Case:
     libraries = tuple(f"build/{api}/{name}/{each}/libplugin.so" for each in ("one", "two"))
-    return Case(
-        f"{api}/{name}",
-        about,
-        f"build/{api}/{name}/{name}",
-        {unit: targets[unit.split()[0]] for unit in PLUGIN_CALLS},
-        tuple(f"{unit}: the host reads {calls + 1}" for unit, calls in PLUGIN_CALLS.items()),
-        arguments=libraries,
-        files=libraries,
-        versions=PLUGIN_CALLS,
-    )
+    units = {unit: targets[unit.split()[0]] for unit in PLUGIN_CALLS}
+    lines = (f"{unit}: the host reads {calls + 1}" for unit, calls in PLUGIN_CALLS.items())
+    more = {"arguments": libraries, "files": libraries, "versions": PLUGIN_CALLS}
+    return _case(api, name, about, units, *lines, **more)
 
 
 def common_cases(api: str, targets: tuple[str, ...], few: tuple[str, ...]) -> list[Case]:
     """Return the cases that CUDA and HIP have in common."""
-    some = few[:1]
+    case = partial(_case, api)
     two = {"first": few, "second": few}
-    mixed = {"first": few, "second": some}
-
-    def case(name: str, about: str, units: Mapping[str, tuple[str, ...]], *lines: str) -> Case:
-        return Case(f"{api}/{name}", about, f"build/{api}/{name}/{name}", units, lines)
-
-    shared = case("shared", "OffloadSharedLibrary, one for fewer targets", mixed)
+    mixed = {"first": few, "second": few[:1]}
     libraries = tuple(f"build/{api}/shared/lib{each}.so" for each in two)
-    features = FEATURES if api == "hip" else (*FEATURES, "texture 87")
+    features = FEATURES if api == "hip" else (*FEATURES, TEXTURE)
     return [
         case("images", "OffloadProgram: the image of this device", {"images": targets}),
         *(
@@ -185,162 +186,121 @@ def common_cases(api: str, targets: tuple[str, ...], few: tuple[str, ...]) -> li
         case("sources", "two sources", two),
         case("objects", "OffloadObject", two),
         case("static", "OffloadStaticLibrary, one for fewer targets", mixed),
-        replace(shared, files=libraries),
+        case("shared", "OffloadSharedLibrary, one for fewer targets", mixed, files=libraries),
         case("precompiled", "OFFLOAD_PCH", two),
         case("linked", "relocatable code of three sources", {"linked": few}, *LINKED),
         case("linked_library", "and of an OffloadArchive", {"linked": few}, *LINKED),
         case("device_link", "OFFLOAD_DEVICE_LINK, the program linked by g++", two),
-        _plugins(api, "plugins", "dlopen, dlclose, equal names", {"one": few, "two": some}),
+        _plugins(api, "plugins", "dlopen, dlclose, equal names", {"one": few, "two": few[:1]}),
         _plugins(api, "linked_shared", "the same, relocatable", {"one": few, "two": few}),
     ]
 
 
 def cuda_cases() -> list[Case]:
     """Return the cases of CUDA."""
+    case = partial(_case, "cuda")
+    module = partial(case, kind=MODULE)
     all_units = {"module": CUDA_TARGETS}
-    cases = common_cases("cuda", CUDA_TARGETS, FEW)
     older = tuple(f"{target}-virtual" for target in CUDA_TARGETS[:2])
-    texture = (*FEATURES, "texture 87")
-    cases += [
-        Case(f"cuda/{name}", about, f"build/cuda/{name}/{name}", {unit: targets}, lines)
-        for name, about, unit, targets, lines in (
-            ("nested", "kernels that start kernels", "nested", FEW, NESTED),
-            ("ptx_images", "PTX alone", "images", older, ()),
-            ("ptx_features", "PTX alone", "features", older, texture),
-            ("ptx_linked", "PTX alone, relocatable", "linked", older, LINKED),
-            ("ptx_nested", "PTX alone, kernels that start kernels", "nested", older, NESTED),
-            *(
-                (name, f"OFFLOAD_ARCH={text!r}", "images", targets, ())
-                for name, (text, targets) in FORMS.items()
-            ),
-            ("early_linked", "a kernel in a constructor, relocatable", "early", FEW, ()),
-            ("compressed", "OFFLOAD_COMPRESS", "images", FEW, ()),
-            ("compressed_linked", "OFFLOAD_COMPRESS, relocatable", "linked", FEW, LINKED),
-            ("idioms", "what nvcc takes and clang mends", "idioms", FEW, IDIOMS),
-            ("ptx_idioms", "PTX alone", "idioms", older, IDIOMS),
-            (
-                "streams",
-                "a default stream for each thread",
-                "streams",
-                FEW,
-                ("the second one ran",),
-            ),
-            (
-                "wrapped",
-                "OffloadWrapper, a program without clang's registration",
-                "images",
-                FEW,
-                (),
-            ),
-        )
-    ]
-    ptx_nested = next(each for each in cases if each.name == "cuda/ptx_nested")
     refused = "GetLastError(): cudaErrorNoKernelImageForDevice"
-    cases[cases.index(ptx_nested)] = replace(ptx_nested, older_driver=refused)
-    cases += [
-        Case(
-            "cuda/early",
-            "a kernel in a constructor: refused, as clang registers it later",
-            "build/cuda/early/early",
-            {},
-            ("GetLastError(): cudaErrorInvalidResourceHandle",),
+    ptx_nested = case(
+        *("ptx_nested", "PTX alone, kernels that start kernels", {"nested": older}, *NESTED),
+        older_driver=refused,
+    )
+    cases = [
+        *common_cases("cuda", CUDA_TARGETS, FEW),
+        case("nested", "kernels that start kernels", {"nested": FEW}, *NESTED),
+        case("ptx_images", "PTX alone", {"images": older}),
+        case("ptx_features", "PTX alone", {"features": older}, *FEATURES, TEXTURE),
+        case("ptx_linked", "PTX alone, relocatable", {"linked": older}, *LINKED),
+        ptx_nested,
+        *(
+            case(name, f"OFFLOAD_ARCH={text!r}", {"images": targets})
+            for name, (text, targets) in FORMS.items()
+        ),
+        case("early_linked", "a kernel in a constructor, relocatable", {"early": FEW}),
+        case("compressed", "OFFLOAD_COMPRESS", {"images": FEW}),
+        case("compressed_linked", "OFFLOAD_COMPRESS, relocatable", {"linked": FEW}, *LINKED),
+        case("idioms", "what nvcc takes and clang mends", {"idioms": FEW}, *IDIOMS),
+        case("ptx_idioms", "PTX alone", {"idioms": older}, *IDIOMS),
+        case("streams", "a default stream for each thread", {"streams": FEW}, "the second one ran"),
+        case(
+            *("wrapped", "OffloadWrapper, a program without clang's registration"), {"images": FEW}
+        ),
+        case(
+            *("early", "a kernel in a constructor: refused, as clang registers it later", {}),
+            *("GetLastError(): cudaErrorInvalidResourceHandle",),
             status=1,
         ),
-        Case("cuda/module", "a fat binary", "build/cuda/module/module.fatbin", all_units),
-        Case("cuda/merged", "merge of two", "derived/merged.fatbin", {"module": CUDA_TARGETS[:2]}),
-        Case(
-            "cuda/thin_module",
-            "thin of a fat binary",
-            "derived/thin/{device}/module.fatbin",
-            all_units,
+        module("module", "a fat binary", all_units, file="build/cuda/module/module.fatbin"),
+        module(
+            "merged", "merge of two", {"module": CUDA_TARGETS[:2]}, file="derived/merged.fatbin"
+        ),
+        module(
+            *("thin_module", "thin of a fat binary", all_units),
+            file="derived/thin/{device}/module.fatbin",
             devices=THINNED_FOR,
             thinned="build/cuda/module",
         ),
-        Case(
-            "cuda/extracted",
-            "extract --target",
-            "derived/extracted/{device}",
-            all_units,
+        module(
+            *("extracted", "extract --target", all_units),
+            file="derived/extracted/{device}",
             devices=THINNED_FOR,
         ),
-        Case(
-            "cuda/package",
-            "OffloadPackage, which holds PTX, and OffloadExtract",
-            "build/cuda/module/extracted.{device}.co",
+        module(
+            *("package", "OffloadPackage, which holds PTX, and OffloadExtract"),
             {"module": tuple(f"{target}-virtual" for target in CUDA_TARGETS)},
+            file="build/cuda/module/extracted.{device}.co",
             devices=CUDA_TARGETS,
         ),
     ]
-    cases[-5:] = [replace(case, kind=MODULE) for case in cases[-5:]]
     for name in ("images", "features", "compressed", "shared", "linked", "nested"):
         (whole,) = (each for each in cases if each.name == f"cuda/{name}")
-        for keeps_ptx in (True, False):
-            how = "thin" if keeps_ptx else "no_ptx"
+        for how, about in (("thin", "thin"), ("no_ptx", "thin --no-ptx")):
             folder = f"derived/{how}/{{device}}"
             thinned = replace(
                 whole,
                 name=f"cuda/{how}_{name}",
-                about="thin" if keeps_ptx else "thin --no-ptx",
+                about=about,
                 file=f"{folder}/{name}",
                 files=tuple(f"{folder}/{file.rpartition('/')[2]}" for file in whole.files),
                 devices=THINNED_FOR if name == "images" else FEW,
                 thinned=f"build/cuda/{name}",
-                keeps_ptx=keeps_ptx,
+                keeps_ptx=how == "thin",
             )
             cases.append(thinned)
-    two = {"first": FEW, "second": OLDER}
-    cases += [
-        Case(
-            "cuda/thin_static",
-            "a program of thinned libraries",
-            "derived/thin/{device}/static",
-            two,
+    return [
+        *cases,
+        case(
+            *("thin_static", "a program of thinned libraries", {"first": FEW, "second": OLDER}),
+            file="derived/thin/{device}/static",
             devices=FEW,
         ),
-        Case(
-            "cuda/launch",
-            "objects of offload-tool launch",
-            "derived/launch/launch",
-            {"first": LAUNCHED, "second": LAUNCHED},
+        case(
+            *("launch", "objects of offload-tool launch", {"first": LAUNCHED, "second": LAUNCHED}),
+            file="derived/launch/launch",
         ),
-        Case("cuda/loader", "NVIDIA's loader beside match", "derived/loader", {}, kind=SETS),
-        Case(
-            "cuda/example_rdc",
-            "examples/cuda_rdc",
-            "examples/cuda_rdc/app/app",
-            {},
-            ("app: 0 of 4096 values wrong, 4096 evaluated, no error",),
+        case("loader", "NVIDIA's loader beside match", {}, file="derived/loader", kind=SETS),
+        case(
+            *("example_rdc", "examples/cuda_rdc", {}),
+            "app: 0 of 4096 values wrong, 4096 evaluated, no error",
+            file="examples/cuda_rdc/app/app",
         ),
-        Case(
-            "cuda/example_thrust",
-            "examples/cuda_thrust: Thrust and CUB",
-            "examples/cuda_thrust/sorted",
-            {},
-            ("sorted: 0 values wrong, sum 9999900000, expected 9999900000, no error",),
+        case(
+            *("example_thrust", "examples/cuda_thrust: Thrust and CUB", {}),
+            "sorted: 0 values wrong, sum 9999900000, expected 9999900000, no error",
+            file="examples/cuda_thrust/sorted",
             libraries="lib/openmp",  # C++'s
         ),
     ]
-    return cases
 
 
 def openmp_cases() -> list[Case]:
     """Return the cases of OpenMP."""
+    case = partial(_case, "openmp", libraries="lib/openmp")
     targets = tuple(f"{target}-real" for target in OPENMP_TARGETS)
     two = {"first": targets, "second": targets}
-
-    def case(case_name: str, about: str, units: Mapping[str, tuple[str, ...]], *lines: str) -> Case:
-        file = f"build/openmp/{case_name}/{case_name}"
-        files = tuple(f"build/openmp/{case_name}/lib{each}.so" for each in units)
-        return Case(
-            f"openmp/{case_name}",
-            about,
-            file,
-            units,
-            lines,
-            files=files if case_name == "shared" else (),
-            libraries="lib/openmp",
-        )
-
+    libraries = tuple(f"build/openmp/shared/lib{each}.so" for each in two)
     features = ("reduction 45000", "product 1024", "maximum 9", "declare target 45")
     features += ("target update 100", "teams 4, threads 1", "target data 1 10", "device says 42")
     return [
@@ -348,7 +308,7 @@ def openmp_cases() -> list[Case]:
         case("mathematics", "libdevice", {"first": targets}, "mathematics 100.000000"),
         case("sources", "two sources", two),
         case("static", "OffloadStaticLibrary", two),
-        case("shared", "OffloadSharedLibrary", two),
+        case("shared", "OffloadSharedLibrary", two, files=libraries),
     ]
 
 

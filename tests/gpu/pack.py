@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 import json
 import os
@@ -20,13 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from offload_tool import (
-    Device,
-    OffloadError,
-    extract_device_images,
-    match_images,
-    thin_file,
-)
+from offload_tool import Device, OffloadError, extract_device_images, match_images, thin_file
 from offload_tool.operations.merge import merge_files
 from tests.gpu import cases as table
 from tests.gpu.cases import Case
@@ -57,22 +50,15 @@ class Machine:
         """Return what the environment variables of the tests name (see CONTRIBUTING.md)."""
 
         def folder(variable: str, inside: str = "") -> Path | None:
-            named = os.environ.get(variable)
-            found = Path(named, inside) if named else None
-            return found if found and found.is_dir() else None
+            found = Path(os.environ.get(variable, ""), inside)
+            return found if os.environ.get(variable) and found.is_dir() else None
 
         cuda = folder("OFFLOAD_TEST_CUDA", "cu13")
         if cuda is None:
-            raise SystemExit(
-                "OFFLOAD_TEST_CUDA names no folder with NVIDIA's wheels of CUDA 13; "
-                "see CONTRIBUTING.md"
-            )
-        return cls(
-            cuda,
-            folder("OFFLOAD_TEST_CUDA12"),
-            folder("OFFLOAD_TEST_OPENMP"),
-            folder("OFFLOAD_ROCM_PATH"),
-        )
+            lacking = "OFFLOAD_TEST_CUDA names no folder with NVIDIA's wheels of CUDA 13"
+            raise SystemExit(f"{lacking}; see CONTRIBUTING.md")
+        others = ("OFFLOAD_TEST_CUDA12", "OFFLOAD_TEST_OPENMP", "OFFLOAD_ROCM_PATH")
+        return cls(cuda, *map(folder, others))
 
     def program(self, name: str) -> Path:
         """Return one of NVIDIA's programs."""
@@ -105,7 +91,7 @@ class Build:
         runtime: tuple[str, str] | None = None,
     ) -> None:
         """Prepare a folder; `runtime` is CUDA's, its folder and the names of its libraries."""
-        self.folder = folder
+        self.folder, self.sources = folder, folder / "sources"
         self.machine = machine
         self.only = only
         self.broken: dict[str, str] = {}
@@ -120,7 +106,7 @@ class Build:
         """Run a command in the folder; keep what it prints."""
         done = subprocess.run(
             command,
-            cwd=self.folder / "sources",
+            cwd=self.sources,
             env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -140,38 +126,39 @@ class Build:
     def scons(self, *arguments: str, log: str, folder: str = "", **environment: str) -> None:
         """Run SCons, which goes on after failures."""
         command = [sys.executable, "-m", "SCons", "-k", f"-j{os.cpu_count()}"]
-        command.append(f"VERSION={table.VERSION}")
-        inside = ["-C", folder] if folder else []
-        self.run(log=f"scons-{log}", command=[*command, *inside, *arguments], **environment)
+        command += [f"VERSION={table.VERSION}", *(["-C", folder] if folder else []), *arguments]
+        self.run(log=f"scons-{log}", command=command, **environment)
+
+    def wants(self, api: str) -> bool:
+        """Return whether cases of `api` are to be built."""
+        return not self.only or any(name.startswith(api) for name in self.only)
 
     def build(self) -> None:
         """Build everything."""
-        sources = self.folder / "sources"
-        shutil.copytree(HERE / "sources", sources, dirs_exist_ok=True)
-        self._build_edited()
+        shutil.copytree(HERE / "sources", self.sources, dirs_exist_ok=True)
+        # It is edited between two builds: its first version is an older one.
+        self._write_edited(f"#undef VERSION\n#define VERSION {table.VERSION - 1}")
         cuda = {"CUDA_PATH": str(self.toolkit), "OFFLOAD_CLANG": "clang-22"}
         only = [f"ONLY={' '.join(self.only)}"] if self.only else []
-        if not self.only or any(name.startswith("openmp") for name in self.only):
+        if self.wants("openmp"):
             self._build_openmp(only)
         targets = [f"CUDA={' '.join(table.CUDA_TARGETS)}", f"FEW={' '.join(table.FEW)}"]
-        if not self.only or any(name.startswith("cuda") for name in self.only):
+        if self.wants("cuda"):
             self.scons(*targets, *self.runtime, *only, log="cuda", **cuda)
         if self.machine.hip is not None:
             self._build_hip(self.machine.hip, only)
         if self.only:
             return
-        (sources / "edited.cu").write_text(_edited("// The end."))
+        self._write_edited("// The end.")
         self.scons(*targets, *self.runtime, "ONLY=cuda/edited", log="edited", **cuda)
         for name in ("cuda_rdc", "cuda_thrust"):
-            shutil.copytree(
-                ROOT / "examples" / name, sources / "examples" / name, dirs_exist_ok=True
-            )
-            self.scons(log=name, folder=f"examples/{name}", **cuda)
+            folder = f"examples/{name}"
+            shutil.copytree(ROOT / folder, self.sources / folder, dirs_exist_ok=True)
+            self.scons(log=name, folder=folder, **cuda)
 
-    def _build_edited(self) -> None:
-        """Write the source that is edited between two builds: its first version is an older one."""
-        older = f"#undef VERSION\n#define VERSION {table.VERSION - 1}"
-        (self.folder / "sources/edited.cu").write_text(_edited(older))
+    def _write_edited(self, line: str) -> None:
+        source = (HERE / "sources/images.cu").read_text().replace("images", "edited")
+        (self.sources / "edited.cu").write_text(f"{line}\n{source}")
 
     def _build_openmp(self, only: list[str]) -> None:
         given, wheels = self.machine.openmp, self.machine.cuda12
@@ -213,25 +200,23 @@ class Build:
     def _build_hip(self, hip: Path, only: Sequence[str]) -> None:
         """Build for AMD GPUs, with a library of empty functions in the place of HIP's runtime."""
         header = (hip / "include/hip/hip_runtime_api.h").read_text()
-        names = set(re.findall(r"\b(hip[A-Z]\w+)\s*\(", header))
-        names |= {f"__hip{name}CallConfiguration" for name in ("Push", "Pop")} | {
-            f"__hipRegister{name}" for name in ("FatBinary", "Function", "Var", "ManagedVar")
-        }
-        write_empty_library(self.folder / "libamdhip64.so", {*names, "__hipUnregisterFatBinary"})
-        targets = f"HIP={' '.join(table.HIP_TARGETS)}"
-        runtime = [f"RUNTIME={self.folder}", "LIBS=amdhip64"]
-        given = [f"HIP_FLAGS={os.environ.get('OFFLOAD_TEST_HIP_FLAGS', '')}"]
-        self.scons(targets, *runtime, *given, *only, log="hip", OFFLOAD_ROCM_PATH=str(hip))
+        names = {*re.findall(r"\b(hip[A-Z]\w+)\s*\(", header), "__hipUnregisterFatBinary"}
+        names |= {f"__hip{name}CallConfiguration" for name in ("Push", "Pop")}
+        names |= {f"__hipRegister{n}" for n in ("FatBinary", "Function", "Var", "ManagedVar")}
+        write_empty_library(self.folder / "libamdhip64.so", names)
+        given = [f"HIP={' '.join(table.HIP_TARGETS)}", f"RUNTIME={self.folder}", "LIBS=amdhip64"]
+        given.append(f"HIP_FLAGS={os.environ.get('OFFLOAD_TEST_HIP_FLAGS', '')}")
+        self.scons(*given, *only, log="hip", OFFLOAD_ROCM_PATH=str(hip))
 
     def derive(self) -> None:
         """Make files of what was built, as users do: thin, merge, extract, launch."""
-        out = self.folder / "sources/derived"
+        out = self.sources / "derived"
         shutil.rmtree(out, ignore_errors=True)
-        built = self.folder / "sources/build/cuda"
+        built = self.sources / "build/cuda"
 
-        def attempt(what: str, action: Callable[[], Any]) -> None:
+        def attempt(what: str, action: Callable[..., Any], *args: Any, **named: Any) -> None:
             try:
-                action()
+                action(*args, **named)
             except (OffloadError, OSError, ValueError, subprocess.SubprocessError) as error:
                 said = getattr(error, "stderr", None) or b""
                 self.broken[f"derived/{what}"] = f"{error} {said.decode(errors='replace')}"
@@ -239,109 +224,99 @@ class Build:
         for case in self.cases("cuda"):
             files = [case.file, *case.files] if case.thinned else []
             for device, file in itertools.product(case.devices, files):
-                path = self.folder / "sources" / file.format(device=device)
+                path = self.sources / file.format(device=device)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                source = self.folder / "sources" / case.thinned / path.name
-                keep = [Device.parse(device)]
-                thin = functools.partial(
-                    thin_file, source, path, keep=keep, keep_ptx=case.keeps_ptx
-                )
+                source, what = self.sources / case.thinned / path.name, str(path.relative_to(out))
                 if case.files and file == case.file:  # the libraries have the device code
-                    thin = functools.partial(shutil.copy2, source, path)
-                attempt(str(path.relative_to(out)), thin)
+                    attempt(what, shutil.copy2, source, path)
+                else:
+                    keep = [Device.parse(device)]
+                    attempt(what, thin_file, source, path, keep=keep, keep_ptx=case.keeps_ptx)
         for device in table.THINNED_FOR:
-            attempt(f"extracted/{device}", lambda device=device: self._extract(device))
+            attempt(f"extracted/{device}", self._extract, device)
         two = [built / f"module/{target}/module.fatbin" for target in table.CUDA_TARGETS[:2]]
-        attempt("merged.fatbin", lambda: merge_files(two, out / "merged.fatbin"))
-        attempt("loader", self._write_sets)
+        attempt("merged.fatbin", merge_files, two, out / "merged.fatbin")
+        devices = (table.NVIDIA_DEVICES, table.THINNED_FOR)
+        attempt("loader", write_sets, self.machine.program, out / "loader", *devices)
         for device in table.FEW:
-            attempt(f"thin/{device}/static", lambda device=device: self._link_thinned(device))
+            attempt(f"thin/{device}/static", self._link_thinned, device)
         attempt("launch", self._launch)
 
     def cases(self, api: str = "") -> list[Case]:
         """Return the cases that are wanted, all or those of `api`."""
-        wanted = [each for each in table.all_cases() if each.api == (api or each.api)]
-        if self.machine.hip is None:
-            wanted = [each for each in wanted if each.api != "hip"]
+        lacking = {"hip"} if self.machine.hip is None else set()
         if self.machine.openmp is None or self.machine.cuda12 is None:
-            wanted = [each for each in wanted if each.api != "openmp"]
-        built = self.folder / "sources"  # a reference that no compiler here can build says nothing
-        wanted = [each for each in wanted if not each.reference_of or (built / each.file).exists()]
-        return [each for each in wanted if not self.only or each.name in self.only]
+            lacking.add("openmp")
+        return [
+            each
+            for each in table.all_cases()
+            if each.api == (api or each.api) and each.api not in lacking
+            # A reference that no compiler here can build says nothing.
+            if not each.reference_of or (self.sources / each.file).exists()
+            if not self.only or each.name in self.only
+        ]
 
     def build_references(self) -> None:
         """Build programs with the compilers alone, as far as these are there: see `REFERENCES`."""
-        sources = self.folder / "sources"
         given = [f"-DVERSION={table.VERSION}", "-O2"]
         clang = ["clang++-22", *given, f"--cuda-path={self.toolkit}", "-Wno-unknown-cuda-version"]
         clang += [f"--offload-arch={target}" for target in table.FEW]
-        runtime = [f"-L{self.toolkit}/lib64", "-lcudart_static", "-ldl", "-lpthread", "-lrt"]
         nvcc: list[str | Path] = [self.machine.program("nvcc"), *given, f"-L{self.toolkit}/lib64"]
         real = [f"-gencode=arch=compute_{t[3:]},code=sm_{t[3:]}" for t in table.FEW]
         rdc = [*nvcc, "-rdc=true", "-lcudadevrt"]
         older = "-gencode=arch=compute_80,code=compute_80"
         commands = {
-            "clang/cuda/early": [*clang, "early.cu", "empty_main.cpp", *runtime],
+            "clang/cuda/early": [*clang, "early.cu", "empty_main.cpp", *self._cudart],
             "nvcc/cuda/nested": [*rdc, *real, "nested.cu"],
             "nvcc/cuda/ptx_nested": [*rdc, older, "nested.cu"],
         }
         for name, command in commands.items():
-            output = sources / "reference" / name
+            output = self.sources / "reference" / name
             output.parent.mkdir(parents=True, exist_ok=True)
-            words = [*command, "-o", output]
-            self.run(log=f"reference-{name.replace('/', '-')}", command=words)
+            log = f"reference-{name.replace('/', '-')}"
+            self.run(log=log, command=[*command, "-o", output])
 
     def _extract(self, device: str) -> None:
-        module = self.folder / "sources/build/cuda/module/module.fatbin"
         folder = self.folder / "extracted" / device
         shutil.rmtree(folder, ignore_errors=True)
+        module = self.sources / "build/cuda/module/module.fatbin"
         (image,) = extract_device_images(module, folder, devices=[Device.parse(device)])
-        place = self.folder / "sources/derived/extracted" / device
+        place = self.sources / "derived/extracted" / device
         place.parent.mkdir(parents=True, exist_ok=True)
         # The loader reads PTX as text that ends.
         place.write_bytes(Path(image.path).read_bytes() + b"\0")
 
-    def _write_sets(self) -> None:
-        write_sets(
-            self.machine.program,
-            self.folder / "sources/derived/loader",
-            table.NVIDIA_DEVICES,
-            table.THINNED_FOR,
-        )
+    @property
+    def _cudart(self) -> list[str]:
+        return [f"-L{self.toolkit}/lib64", "-lcudart_static", "-ldl", "-lpthread", "-lrt"]
 
     def _link_with_cudart(self, output: Path, *inputs: Path) -> None:
-        words = ["clang++-22", *inputs, "-o", output, f"-L{self.toolkit}/lib64"]
-        words += ["-lcudart_static", "-ldl", "-lpthread", "-lrt", "-Wl,--as-needed", "-Wl,-s"]
+        words = ["clang++-22", *inputs, "-o", output, *self._cudart, "-Wl,--as-needed", "-Wl,-s"]
         subprocess.run(words, check=True, capture_output=True)
 
     def _link_thinned(self, device: str) -> None:
-        built, out = (self.folder / "sources" / name for name in ("build/cuda", "derived/thin"))
-        libraries = []
-        for name in ("libfirst.a", "libsecond.a"):
-            libraries.append(out / device / name)
-            thin_file(built / "static" / name, libraries[-1], keep=[Device.parse(device)])
-        self._link_with_cudart(out / device / "static", built / "static/two.o", *libraries)
+        built, out = self.sources / "build/cuda/static", self.sources / "derived/thin" / device
+        libraries = [out / name for name in ("libfirst.a", "libsecond.a")]
+        for path in libraries:
+            thin_file(built / path.name, path, keep=[Device.parse(device)])
+        self._link_with_cudart(out / "static", built / "two.o", *libraries)
 
     def _launch(self) -> None:
         """Compile as CMake does, with ``offload-tool launch`` before the compiler."""
-        sources, out = self.folder / "sources", self.folder / "sources/derived/launch"
+        out = self.sources / "derived/launch"
         out.mkdir(parents=True, exist_ok=True)
-        objects = [out / f"{name}.o" for name in ("first", "second", "two")]
-        for path in objects:
-            source = sources / (f"{path.stem}.cpp" if path.stem == "two" else f"{path.stem}.cu")
+        objects = []
+        for name in ("first.cu", "second.cu", "two.cpp"):
             words = ["launch", "clang++-22", "-O2", "-Wno-unknown-cuda-version"]
-            if source.suffix == ".cu":
+            if name.endswith(".cu"):
                 words += ["-x", "cuda", "--offload-arch=sm_80", "--offload-arch=sm_90"]
                 words += [f"--cuda-path={self.toolkit}", f"-DVERSION={table.VERSION}"]
-            command = [sys.executable, "-m", "offload_tool", *words, "-c", source, "-o", path]
+            objects.append(out / Path(name).with_suffix(".o"))
+            command = [sys.executable, "-m", "offload_tool", *words, "-c", self.sources / name]
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            command += ["-o", objects[-1]]
             subprocess.run(command, check=True, capture_output=True, env=environment)
         self._link_with_cudart(out / "launch", *objects)
-
-
-def _edited(line: str) -> str:
-    source = (HERE / "sources/images.cu").read_text().replace("images", "edited")
-    return f"{line}\n{source}"
 
 
 def describe(case: Case, build: Build) -> dict[str, Any]:
@@ -351,19 +326,17 @@ def describe(case: Case, build: Build) -> dict[str, Any]:
         row = _expected(case, device)
         if row is not None:
             expected[device] = row
-            broken = _missing(case, device, build) or check_prediction(case, device, build)
-            if broken:
+            if broken := _missing(case, device, build) or check_prediction(case, device, build):
                 row["broken"] = broken
     row = {"name": case.name, "api": case.api, "about": case.about, "expected": expected}
-    return {**row, "reference_of": case.reference_of} if case.reference_of else row
+    return row | ({"reference_of": case.reference_of} if case.reference_of else {})
 
 
 def _missing(case: Case, device: str, build: Build) -> str:
     """Return which file of a case is not there, and why; '' if all are."""
     for file in (case.file, *case.files):
-        path = build.folder / "sources" / file.format(device=device)
-        if not path.exists():
-            name = str(path.relative_to(build.folder / "sources"))
+        name = file.format(device=device)
+        if not (build.sources / name).exists():
             fitting = [why for place, why in build.broken.items() if name.startswith(place)]
             return f"'{name}' was not built: {fitting[0] if fitting else 'nothing says why'}"
     return ""
@@ -380,21 +353,14 @@ def _expected(case: Case, device: str) -> dict[str, Any] | None:
         command = ["{python}", "{here}/run.py", "--load", file, next(iter(case.units))]
     elif case.kind == table.SETS:
         command = ["{python}", "{here}/run.py", "--load-sets", file, device]
-    environment = {}
+    environment = {"OMP_TARGET_OFFLOAD": "MANDATORY"} if case.api == "openmp" else {}
     if case.api == "cuda":
         environment["CUDA_CACHE_DISABLE"] = "1"
         if case.units and is_native:  # so that PTX cannot stand in for a cubin that is not there
             environment["CUDA_DISABLE_PTX_JIT"] = "1"
-    row: dict[str, Any] = {"command": command, "lines": lines, "environment": environment}
-    if case.status:
-        row["status"] = case.status
-    if case.older_driver:
-        row["older_driver"] = case.older_driver
-    if case.libraries:
-        row["libraries"] = case.libraries
-    if case.api == "openmp":
-        environment["OMP_TARGET_OFFLOAD"] = "MANDATORY"
-    return row
+    row = {"command": command, "lines": lines, "environment": environment}
+    others = {key: getattr(case, key) for key in ("status", "older_driver", "libraries")}
+    return row | {key: value for key, value in others.items() if value}
 
 
 def check_prediction(case: Case, device: str, build: Build) -> str:
@@ -408,8 +374,7 @@ def check_prediction(case: Case, device: str, build: Build) -> str:
         for each in wanted
         if each is not None
     }
-    path = build.folder / "sources" / case.file.format(device=device)
-    matches = match_images(path, Device.parse(device))
+    matches = match_images(build.sources / case.file.format(device=device), Device.parse(device))
     matched = {each.rpartition("-")[2] for match in matches for each in match.ids}
     if expected == matched or ("nested" in case.name and expected <= matched):  # NVIDIA's own code
         return ""
@@ -441,21 +406,12 @@ def pack(
         shutil.copy2(HERE / "run.py", folder)
 
 
-def archive(folder: Path) -> Path:
-    """Write a .tar.xz of a packed folder beside it; return its path."""
-    path = folder.with_name(folder.name + ".tar.xz")
-    with tarfile.open(path, "w:xz", preset=6) as tar:
-        tar.add(folder, folder.name)
-    return path
-
-
 def _pack_case(case: Case, build: Build, folder: Path) -> dict[str, Any]:
     """Copy the files of a case into the folder; return what run.py needs to know."""
     row = describe(case, build)
-    sources = build.folder / "sources"
     for device, file in itertools.product(row["expected"], (case.file, *case.files)):
-        source = sources / file.format(device=device)
-        place = folder / source.relative_to(sources)
+        name = file.format(device=device)
+        source, place = build.sources / name, folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, place, dirs_exist_ok=True)
@@ -468,20 +424,15 @@ def _pack_case(case: Case, build: Build, folder: Path) -> dict[str, Any]:
     return row
 
 
-def _cuda_version(toolkit: Path) -> tuple[int, int]:
-    """Return the version of a toolkit's runtime: (13, 0)."""
-    header = (toolkit / "include/cuda_runtime_api.h").read_text()
-    number = int(re.findall(r"#define CUDART_VERSION\s+(\d+)", header)[0])
-    return number // 1000, number % 1000 // 10
-
-
 def _versions(build: Build) -> dict[str, str]:
     def first(pattern: str, *command: str | Path) -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         found = re.search(pattern, done.stdout)
         return found[1] if found else "unknown"
 
-    made = {"CUDA": ".".join(map(str, _cuda_version(build.machine.cuda)))}
+    header = (build.machine.cuda / "include/cuda_runtime_api.h").read_text()
+    number = int(re.findall(r"#define CUDART_VERSION\s+(\d+)", header)[0])
+    made = {"CUDA": f"{number // 1000}.{number % 1000 // 10}"}
     if shutil.which("clang-22"):
         made["clang"] = first(r"version (\S+)", "clang-22", "--version")
     made["ptxas"] = first(r" V(\d\S+)", build.machine.program("ptxas"), "--version")
@@ -511,10 +462,11 @@ def main(argv: Sequence[str]) -> int:
         return 0
     folder = options.folder.resolve()
     pack(folder, build_folder=options.build, only=options.only)
-    written = archive(folder)
+    written = folder.with_name(folder.name + ".tar.xz")
+    with tarfile.open(written, "w:xz", preset=6) as tar:
+        tar.add(folder, folder.name)
     print(f"{written}: {written.stat().st_size / 1e6:.1f} MB")
-    content = json.loads((folder / "cases.json").read_text())
-    for row in content["cases"]:
+    for row in json.loads((folder / "cases.json").read_text())["cases"]:
         for device, expected in row["expected"].items():
             if "broken" in expected:
                 print(f"{row['name']}, {device}: {expected['broken']}")
