@@ -6,9 +6,11 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
-from offload_tool import BundleEntryID, Compression, PackagedImage, bundle_files, package_images
+from offload_tool import BundleEntryID, PackagedImage, bundle_files, package_images
 from tests.conftest import try_tool
 
 HOST = "host-x86_64-unknown-linux-gnu-"
@@ -93,22 +95,25 @@ def entry_id(target: str) -> str:
 
 
 def make_bundle(
-    path: Path,
-    images: Mapping[str, bytes],
-    *,
-    alignment: int = 4096,
-    compression: Compression | None = None,
-    file_type: str = "bc",
+    path: Path, images: Mapping[str, bytes], *, alignment: int = 4096, **options: Any
 ) -> Path:
     """Write a bundle of {target ID or bundle entry ID: content} to `path`."""
-    items: list[tuple[BundleEntryID, Path | None]] = []
-    for number, (target, content) in enumerate(images.items()):
-        file = path.with_name(f"{path.name}.in{number}")
-        file.write_bytes(content)
-        items.append((BundleEntryID.parse(entry_id(target)), file))
-    bundle_files(items, path, alignment=alignment, compression=compression, file_type=file_type)
-    for number in range(len(images)):
-        path.with_name(f"{path.name}.in{number}").unlink()
+    options.setdefault("file_type", "bc")
+    with TemporaryDirectory() as folder:
+        items = []
+        for number, (target, content) in enumerate(images.items()):
+            file = Path(folder, str(number))
+            file.write_bytes(content)
+            items.append((BundleEntryID.parse(entry_id(target)), file))
+        bundle_files(items, path, alignment=alignment, **options)
+    return path
+
+
+def zip_of(path: Path, members: Mapping[str, bytes | Path], method: int = ZIP_DEFLATED) -> Path:
+    """Write a zip file of contents, or of the contents of files, by name."""
+    with ZipFile(path, "w", method) as made:
+        for name, content in members.items():
+            made.writestr(name, content if isinstance(content, bytes) else content.read_bytes())
     return path
 
 

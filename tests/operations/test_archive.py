@@ -7,61 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool import BundleEntryID, bundle_files
 from offload_tool.errors import FileError, UsageError
 from offload_tool.formats.objects.ar import plan_archive
 from offload_tool.operations.archive import create_archive
-from offload_tool.operations.unarchive import unbundle_archive
 from tests.conftest import Tool, run_tool
 from tests.operations.archives import members_of
 
-HOST = "host-x86_64-unknown-linux-gnu-"
-GPU = "hip-amdgcn-amd-amdhsa--"
-
-
-@pytest.fixture
-def objects(tmp_path: Path, llvm: Tool) -> Path:
-    """Return a folder of members: host objects, their object bundles, bitcode, and other files."""
-    folder = tmp_path / "members"
-    folder.mkdir()
-    for name in ("first", "second"):
-        source = folder / f"{name}.c"
-        source.write_text(f"int {name}(void) {{ return 1; }} int {name}_data = 1;\n")
-        run_tool(llvm("clang"), "-c", source, "-o", folder / f"{name}_plain.o")
-        run_tool(llvm("clang"), "-c", "-emit-llvm", source, "-o", folder / f"{name}.bc")
-        (folder / "image").write_bytes(name.encode() * 100)
-        items = [(HOST, folder / f"{name}_plain.o"), (GPU + "gfx906", folder / "image")]
-        parsed = [(BundleEntryID.parse(text), path) for text, path in items]
-        bundle_files(parsed, folder / f"{name}.o", file_type="o")
-        bundle_files(parsed, folder / f"{name}.hipfb")
-    (folder / "empty").touch()
-    (folder / "a_name_of_more_than_15_bytes.txt").write_bytes(b"odd")
-    return folder
-
-
-CHOICES = {
-    "mixed": ["empty", "second.o", "a_name_of_more_than_15_bytes.txt", "first.bc", "second.hipfb"],
-    "none": [],
-}
-
 
 @pytest.mark.llvm
-@pytest.mark.parametrize("names", CHOICES.values(), ids=CHOICES.keys())
-def test_same_bytes_as_llvm_ar(tmp_path: Path, objects: Path, llvm: Tool, names: list[str]) -> None:
-    paths = [objects / name for name in names]
+@pytest.mark.parametrize("suffixes", [("o", "bc", "txt"), ()], ids=["mixed", "none"])
+def test_same_bytes_as_llvm_ar(tmp_path: Path, llvm: Tool, suffixes: tuple[str, ...]) -> None:
+    """An object, bitcode and other files, of long names and empty ones too."""
+    for name in ("a_name_of_more_than_15_bytes.txt", "empty.txt"):
+        member(tmp_path, name, b"odd" * (name != "empty.txt"))
+    source = member(tmp_path, "s.c", b"int f(void) { return 1; } int data = 1;\n")
+    for flags in (["-o", "s.o"], ["-emit-llvm", "-o", "s.bc"]):
+        run_tool(llvm("clang"), "-c", source, *flags, cwd=tmp_path)
+    paths = sorted(path for suffix in suffixes for path in tmp_path.glob(f"*.{suffix}"))
     create_archive([(path.name, path) for path in paths], tmp_path / "ours.a")
     run_tool(llvm("llvm-ar"), "rcsD", "--format=gnu", tmp_path / "theirs.a", *paths)
     assert (tmp_path / "ours.a").read_bytes() == (tmp_path / "theirs.a").read_bytes()
-
-
-@pytest.mark.llvm
-def test_device_archives_come_out(tmp_path: Path, objects: Path) -> None:
-    """The archive of bundles is a heterogeneous device archive: unbundling finds each image."""
-    hda, dsa = tmp_path / "hda.a", tmp_path / "dsa.a"
-    create_archive([(name, objects / name) for name in ("first.o", "second.hipfb")], hda)
-    unbundle_archive(hda, {BundleEntryID.parse(GPU + "gfx906"): dsa})
-    names = ("first", "second")
-    assert members_of(dsa) == [(f"{n}-{GPU}gfx906{n}.bc", n.encode() * 100) for n in names]
 
 
 def member(folder: Path, name: str, content: bytes = b"x") -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
 from tests.formats.object_files import make_code_object
 from tests.fuzz.seeds import HERE
 from tests.operations.archives import archive
-from tests.operations.fatbins import HOST, make_bundle, make_package
+from tests.operations.fatbins import HOST, make_bundle, make_package, zip_of
 
 QUIET = KERNEL | {".vgpr_spill_count": 0, ".sgpr_spill_count": 0}
 SPILLING = QUIET | {".name": "s", ".vgpr_spill_count": 1200, ".sgpr_spill_count": 3}
@@ -126,8 +125,7 @@ def test_names(tmp_path: Path) -> None:
     (folder / "lib").mkdir(parents=True)
     bundle = make_bundle(folder / "lib" / "x.so", {"gfx906": code("k")})
     (folder / "text").write_text("no library")
-    with zipfile.ZipFile(folder / "w.whl", "w") as made:
-        made.write(bundle, "lib/y.so")
+    zip_of(folder / "w.whl", {"lib/y.so": bundle})
     archive(folder / "z.a", bundle)
     wanted = {"lib/x.so": 1, "*.so": 1, "w.whl(lib/*)": 1, "*y.so*": 1, "z.a(*)": 1, "lib/?.so": 1}
     for pattern, count in wanted.items():
@@ -191,14 +189,18 @@ def bundles(tmp_path: Path, llvm: Tool) -> Path:
     return tmp_path
 
 
-def test_siblings(bundles: Path) -> None:
-    """Numbers and names of processors do not count; all other code does."""
+def test_siblings(bundles: Path, capsys: Capture) -> None:
+    """Numbers and names of processors do not count; all other code does; no sibling is a fault."""
     (found,) = find_siblings(bundles)
     assert found.path == str(bundles / "same.hipfb")
     assert found.targets == ("gfx1030", "gfx1031")
     assert (found.equal, found.containers) == (1, 1)
     assert found.generic == "gfx10-3-generic"
     assert found.equal_saves == found.generic_saves > 0
+    assert main(["check", "--siblings", str(bundles)]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "gfx1030, gfx1031: the same code in 1 of 1 containers" in line
+    assert "gfx10-3-generic" in line
 
 
 def test_containers_of_one_file(bundles: Path) -> None:
@@ -209,12 +211,3 @@ def test_containers_of_one_file(bundles: Path) -> None:
     (found,) = find_siblings(both)
     assert (found.equal, found.containers) == (1, 2)
     assert 0 < found.equal_saves < found.generic_saves
-
-
-def test_command(bundles: Path, capsys: Capture) -> None:
-    """`check --siblings` prints siblings, which are not faults."""
-    assert main(["check", "--siblings", str(bundles)]) == 0
-    out = capsys.readouterr().out
-    (line,) = out.splitlines()
-    assert "gfx1030, gfx1031: the same code in 1 of 1 containers" in line
-    assert "gfx10-3-generic" in line

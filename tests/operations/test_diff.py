@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from offload_tool.formats.cuda.fatbin import NewCudaEntry, plan_cuda_fatbin
 from offload_tool.operations.diff import Comparison, compare_builds
 from tests.conftest import Tool, run_tool
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, compiled, metadata
-from tests.operations.fatbins import HOST, make_bundle
+from tests.operations.fatbins import HOST, make_bundle, zip_of
 
 SOURCE = """
 #define KERNEL __attribute__((global)) void
@@ -142,17 +141,14 @@ def test_wheel_with_folder(tmp_path: Path) -> None:
     """A wheel equals the folder that it was made from; libraries are matched by name."""
     folder = tmp_path / "folder"
     (folder / "lib").mkdir(parents=True)
-    make_bundle(folder / "lib/a.so", {"gfx906": code(a=1)})
-    make_bundle(folder / "b.so", {"gfx906": code(b=1)})
-    with zipfile.ZipFile(tmp_path / "w.whl", "w", zipfile.ZIP_DEFLATED) as made:
-        for name in ("lib/a.so", "b.so"):
-            made.write(folder / name, name)
-    assert compared(tmp_path / "w.whl", folder).is_equal
+    files = {"lib/a.so": code(a=1), "b.so": code(b=1)}
+    made = {name: make_bundle(folder / name, {"gfx906": one}) for name, one in files.items()}
+    wheel = zip_of(tmp_path / "w.whl", made)
+    assert compared(wheel, folder).is_equal
     (folder / "b.so").rename(folder / "c.so")
-    found = compared(tmp_path / "w.whl", folder)
+    found = compared(wheel, folder)
     assert [(row.library, row.change) for row in found.targets] == [
-        ("b.so", "removed"),
-        ("c.so", "added"),
+        *(("b.so", "removed"), ("c.so", "added"))
     ]
 
 
@@ -177,9 +173,15 @@ def test_ptx(tmp_path: Path) -> None:
 
 
 def test_nothing_to_compare(tmp_path: Path) -> None:
+    """Unreadable parts and the lack of images are reported, once for one file."""
+    path = zip_of(tmp_path / "wheel.whl", {"broken.a": b"!<arch>\nbroken"})
+    problems: list[OffloadError] = []
     notes: list[str] = []
-    assert compared(tmp_path, tmp_path, notes=notes.append).is_equal
-    assert notes == [f"'{tmp_path}': there are no device images"] * 2
+    for given, times in ((tmp_path, 2), (path, 1)):
+        assert compared(given, given, skipped=problems.append, notes=notes.append).is_equal
+        assert notes == [f"'{given}': there are no device images"] * times
+        notes.clear()
+    assert len(problems) == 3
 
 
 def test_no_kernels_and_broken(tmp_path: Path) -> None:
@@ -210,15 +212,3 @@ def test_equal_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new.write_bytes(content)
     compared(old, new)
     assert len(read) == 2
-
-
-def test_equal_files_without_images(tmp_path: Path) -> None:
-    """In equal files, unreadable parts and the lack of images are reported once."""
-    path = tmp_path / "wheel.whl"
-    with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr("broken.a", b"!<arch>\nbroken")
-    problems: list[OffloadError] = []
-    notes: list[str] = []
-    assert compared(path, path, skipped=problems.append, notes=notes.append).is_equal
-    assert notes == [f"'{path}': there are no device images"]
-    assert len(problems) == 1

@@ -84,27 +84,19 @@ def test_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meth
     assert results(tmp_path / "in", wanted) == [list(IDS[:3]), *contents[1:]]
 
 
-def test_damage_at_the_end(tmp_path: Path) -> None:
-    data = compressed(bytes(bundle([b"", b"x" * 900_000])), digest=bytes(8))
+@pytest.mark.parametrize(("entry", "size"), [(0, 900), (1, 900_000)], ids=["empty", "large"])
+def test_damage_at_the_end(tmp_path: Path, entry: int, size: int) -> None:
+    """A wrong hash is detected before an output appears, and if no entry is to be written."""
+    data = compressed(bytes(bundle([b"", b"x" * size])), digest=bytes(8))
     (tmp_path / "in").write_bytes(data)
     (tmp_path / "out").write_bytes(b"old")
-    with pytest.raises(FormatError, match="hash stored in the header"):
-        unbundle_file(tmp_path / "in", {BundleEntryID.parse(IDS[1]): tmp_path / "out"})
-    with pytest.raises(FormatError, match="hash stored in the header"):
-        list_entry_ids(tmp_path / "in")
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
-        "in": data,
-        "out": b"old",
-    }
-
-
-def test_damage_around_what_is_empty(tmp_path: Path) -> None:
-    """A wrong hash is detected even if no entry is to be written."""
-    data = compressed(bytes(bundle([b"", b"x" * 900])), digest=bytes(8))
-    (tmp_path / "in").write_bytes(data)
     for output in (os.devnull, tmp_path / "out"):
         with pytest.raises(FormatError, match="hash stored in the header"):
-            unbundle_file(tmp_path / "in", {BundleEntryID.parse(IDS[0]): output})
+            unbundle_file(tmp_path / "in", {BundleEntryID.parse(IDS[entry]): output})
+    with pytest.raises(FormatError, match="hash stored in the header"):
+        list_entry_ids(tmp_path / "in")
+    found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert found == {"in": data, "out": b"old"}
 
 
 def test_what_is_unpacked_may_be_written(tmp_path: Path) -> None:

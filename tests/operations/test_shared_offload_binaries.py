@@ -57,12 +57,6 @@ def test_list_match_and_extract(tmp_path: Path, form: str) -> None:
     assert match.ids == ("hip-amdgcn-amd-amdhsa--gfx90a:xnack+",)
     found = extract_device_images(path, tmp_path / "out", devices=[Device.parse("gfx906")])
     assert [Path(image.path).read_bytes() for image in found] == [IMAGES["gfx906"]]
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_the_packager_extracts(tmp_path: Path, form: str) -> None:
-    """Filters select images, in archive members too."""
-    path = make(tmp_path / "p", form, *TARGETS)
     extract_images(path, [ImageFilter({"arch": "gfx906"}, output=tmp_path / "x")])
     assert (tmp_path / "x").read_bytes() == IMAGES["gfx906"]
     made = extract_images(path, [], options=ExtractOptions(folder=tmp_path, generation=23))
@@ -118,25 +112,16 @@ def test_thin_in_an_object(tmp_path: Path, llvm: Tool, form: str) -> None:
 
 def test_names_in_several_layers(tmp_path: Path) -> None:
     inner = make(tmp_path / "inner", "zstd", "gfx906", "gfx1030")
-    strings = {"triple": "outer", "arch": "x"}
-    package_images([PackagedImage(inner, strings)] * 2, tmp_path / "p.bin", generation=23)
+    path, strings = tmp_path / "p.bin", {"triple": "outer", "arch": "x"}
+    package_images([PackagedImage(inner, strings)] * 2, path, generation=23)
     made: list[str] = []
-    extract_images(
-        tmp_path / "p.bin",
-        [],
-        extracted=made.append,
-        options=ExtractOptions(folder=tmp_path / ".", generation=23),
-    )
-    names = [f"p-amdgcn-amd-amdhsa-{t}.{n}.o" for n, t in enumerate(["gfx906", "gfx1030"] * 2)]
-    assert made == names
-    assert [(tmp_path / name).read_bytes() for name in names] == [
-        *(IMAGES["gfx906"], IMAGES["gfx1030"]) * 2
-    ]
-    extract_images(
-        tmp_path / "p.bin",
-        [ImageFilter(output=tmp_path / "x")],
-        options=ExtractOptions(generation=23),
-    )
+    options = ExtractOptions(folder=tmp_path / ".", generation=23)
+    extract_images(path, [], extracted=made.append, options=options)
+    targets = ["gfx906", "gfx1030"] * 2
+    assert made == [f"p-amdgcn-amd-amdhsa-{t}.{n}.o" for n, t in enumerate(targets)]
+    assert [(tmp_path / name).read_bytes() for name in made] == [IMAGES[t] for t in targets]
+    options = ExtractOptions(generation=23)
+    extract_images(path, [ImageFilter(output=tmp_path / "x")], options=options)
     assert (tmp_path / "x").read_bytes() == inner.read_bytes()
 
 

@@ -6,6 +6,7 @@ import errno
 import os
 import random
 import re
+import shutil
 import struct
 import subprocess
 import threading
@@ -26,6 +27,7 @@ from offload_tool.operations.unarchive import (
     NotAnArchiveError,
     unbundle_archive,
 )
+from tests.cli.side_by_side import Bench
 from tests.conftest import Tool, identity, program, run_tool
 from tests.formats.bundle.test_binary import bundle_of
 from tests.formats.compressed import ZLIB, ZSTD, compressed
@@ -108,17 +110,19 @@ def random_member(
 DIALECTS = ["own", "gnu", "bsd", "darwin", "coff", "64-bit", "thin"]
 
 
-def random_hda(rnd: random.Random, folder: Path, contents: dict[str, bytes], llvm: Tool) -> Path:
-    """Make an archive of random members in a random dialect."""
+def random_hda(rnd: random.Random, bench: Bench, contents: dict[str, bytes], llvm: Tool) -> None:
+    """Make an archive of random members in a random dialect, in LLVM's folder."""
+    folder = bench.folder / "theirs"
     hda, dialect = folder / "hda.a", rnd.choice(DIALECTS)
     members = {}
     for index in range(rnd.randint(0, 6)):
         stem = rnd.choice(["m", "long_member_name_", "a.b.c", ".hidden", "x y"]) + str(index)
         name = stem + rnd.choice([".o", ".bc", "", ".cubin"])
-        members[name] = random_member(rnd, folder, contents, dialect)
+        members[name] = random_member(rnd, bench.folder, contents, dialect)
     hda.unlink(missing_ok=True)
     if dialect == "own" or not members:
-        return archive_of(hda, members)
+        archive_of(hda, members)
+        return
     (folder / "members").mkdir(exist_ok=True)
     for name, data in members.items():
         (folder / "members" / name).write_bytes(data)
@@ -127,64 +131,48 @@ def random_hda(rnd: random.Random, folder: Path, contents: dict[str, bytes], llv
     flags += [f"--format={dialect if dialect in ('bsd', 'darwin', 'coff') else 'gnu'}"]
     limit = {"SYM64_THRESHOLD": "1"} if dialect == "64-bit" else {}
     run_tool(llvm("llvm-ar"), *flags, "hda.a", *names, cwd=folder, env={**os.environ, **limit})
-    return hda
 
 
-def differs(llvm: Tool, capfd, hda: Path, targets: Sequence[str], flags: Sequence[str]) -> str:
-    """Run both programs; return the differences, if any."""
-    folder, tool = hda.parent, llvm("clang-offload-bundler")
-    arguments = ["-type=a", "-unbundle", f"-targets={','.join(targets)}", "-input=hda.a", *flags]
-    results = {}
-    for side in ("ours", "theirs"):
-        outputs = [folder / f"{side}{index}.a" for index in range(len(targets))]
-        for output in outputs:
-            output.unlink(missing_ok=True)
-        args = [*arguments, *(f"-output={output.name}" for output in outputs)]
-        if side == "ours":
-            capfd.readouterr()
-            before = Path.cwd()
-            os.chdir(folder)
-            status = run_bundler(tool, args, {})
-            os.chdir(before)
-            errors = capfd.readouterr().err
-        else:
-            done = subprocess.run([tool, *args], cwd=folder, capture_output=True, text=True)
-            status, errors = done.returncode, done.stderr
-        made = [o.read_bytes() if o.exists() and not status else b"" for o in outputs]
-        results[side] = (status, errors, made)
-    return "" if results["ours"] == results["theirs"] else f"{arguments}: {results}"
+@pytest.fixture
+def bench(tmp_path: Path, llvm: Tool, capfdbinary) -> Bench:
+    return Bench(run_bundler, tmp_path / "both", llvm("clang-offload-bundler"), capfdbinary)
+
+
+def assert_same(bench: Bench, targets: Sequence[str], flags: Sequence[str]) -> None:
+    """Unbundle ``hda.a`` in LLVM's folder by both programs; compare what comes of it."""
+    shutil.copytree(bench.folder / "theirs", bench.folder / "ours", dirs_exist_ok=True)
+    outputs = [f"out{index}.a" for index in range(len(targets))]
+    args = ["-type=a", "-unbundle", f"-targets={','.join(targets)}", "-input=hda.a", *flags]
+    bench.assert_same([*args, *(f"-output={name}" for name in outputs)], outputs)
 
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("seed", range(24))
-def test_random_archives(
-    tmp_path: Path, contents: dict[str, bytes], llvm: Tool, capfd, seed: int
-) -> None:
+def test_random_archives(bench: Bench, contents: dict[str, bytes], llvm: Tool, seed: int) -> None:
     """From random archives, both write the same members, names, order, index and messages."""
     rnd = random.Random(seed)
     allowed = ["-allow-missing-bundles", "-check-input-archive", "-hip-openmp-compatible"]
     for _ in range(4):
-        hda = random_hda(rnd, tmp_path, contents, llvm)
+        random_hda(rnd, bench, contents, llvm)
         targets = rnd.sample([HOST, *TARGETS], rnd.randint(1, 5))
         # Two targets of one kind, processor and triple conflict if one has fewer features.
         targets = [t for t in targets if t.replace(OMP, GPU) not in targets or t.startswith(GPU)]
         flags = [flag for flag in allowed if rnd.random() < 0.5]
         if rnd.random() < 0.5:
             flags = sorted({*flags, "-allow-missing-bundles"})
-        assert differs(llvm, capfd, hda, targets, flags) == ""
+        assert_same(bench, targets, flags)
 
 
 @pytest.mark.llvm
-def test_conflicting_members(tmp_path: Path, llvm: Tool, capfd) -> None:
+def test_conflicting_members(tmp_path: Path, bench: Bench) -> None:
     """-check-input-archive names the conflicting entries, member and archive, as LLVM does."""
     good = bundle(tmp_path, {GPU + "gfx906": b"x"})
     made = bundle(tmp_path, {GPU + "gfx908:xnack+": b"x", GPU + "gfx908:xnack-": b"y"})
     bad = made.replace(b"xnack-", b"srame-")  # a set that bundlers reject
-    hda = archive_of(tmp_path / "hda.a", {"good.o": good, "bad.o": bad})
-    assert differs(llvm, capfd, hda, [GPU + "gfx906"], ["-check-input-archive"]) == ""
-    outputs = {BundleEntryID.parse(GPU + "gfx906"): tmp_path / "out.a"}
+    hda = archive_of(bench.folder / "theirs/hda.a", {"good.o": good, "bad.o": bad})
+    assert_same(bench, [GPU + "gfx906"], ["-check-input-archive"])
     with pytest.raises(FormatError, match=r"conflicting TargetIDs \[.*\] found in bad.o of .*hda"):
-        unbundle_archive(hda, outputs, options=ArchiveOptions(check=True))
+        unbundle_archive(hda, {ONE: tmp_path / "out.a"}, options=ArchiveOptions(check=True))
 
 
 def test_several_entries_for_one_target(tmp_path: Path) -> None:
