@@ -24,11 +24,13 @@ from offload_tool.formats.bundle.compressed import (
 )
 from offload_tool.io import replace_file
 from tests.conftest import try_tool
-from tests.formats.compressed import ZLIB, compressed
+from tests.formats.compressed import ZLIB, compressed, md5_half
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 LEVEL = "OFFLOAD_BUNDLER_COMPRESSION_LEVEL"
 VERSION = "COMPRESSED_BUNDLE_FORMAT_VERSION"
+
+IGNORE = "OFFLOAD_BUNDLER_IGNORE_ENV_VAR"
 VERSIONS = ["", "2", "3", "02", "003", "0", "1", "4", "65535", "65536", "x", "3x", "+3", " 3",
             "3 ", "0x3", "-1", "-0", "1" * 5000, "\u0663"]  # fmt: skip
 LEVELS = ["", "0", "7", "-5", "-0", "007", "100", "-", "--", "+3", " 3", "3x", "0x3", "2147483647",
@@ -44,15 +46,12 @@ def compress_with_llvm(llvm, folder: Path, *options: str, **environ: str) -> lis
     return done.stderr.splitlines()
 
 
-def test_variables_not_set() -> None:
-    assert compressed_format_version({}) == (3, None)
-    assert compression_level({}) == (None, None)
-
-
-@pytest.mark.parametrize(("ignore", "version", "level"), [("1", 3, None), ("yes", 2, 9)])
-def test_ignored_variables(ignore: str, version: int, level: int | None) -> None:
+@pytest.mark.parametrize(
+    ("ignore", "version", "level"), [(None, 3, None), ("1", 3, None), ("yes", 2, 9)]
+)
+def test_ignored_variables(ignore: str | None, version: int, level: int | None) -> None:
     """OFFLOAD_BUNDLER_IGNORE_ENV_VAR disables the others if it is exactly 1."""
-    environ = {"OFFLOAD_BUNDLER_IGNORE_ENV_VAR": ignore, VERSION: "2", LEVEL: "9"}
+    environ = {} if ignore is None else {VERSION: "2", LEVEL: "9", IGNORE: ignore}
     assert compressed_format_version(environ) == (version, None)
     assert compression_level(environ) == (level, None)
 
@@ -110,29 +109,25 @@ def test_report_of_compression_as_llvm(llvm, tmp_path: Path, version: int) -> No
     assert without_speed(describe_compression(report)) == without_speed(lines)
 
 
-def reports_of_decompression(llvm, folder: Path, data: bytes) -> list[list[str]]:
-    """Return our report on a bundle, and LLVM's."""
-    (folder / "x").write_bytes(data)
+SMALL = b"small\0" * 5000
+ZEROS = next(data for n in range(2000) if md5_half(data := b"%d" % n)[-1] == 0)
+"""A content whose hash begins with zeros."""
+
+
+@pytest.mark.llvm22
+@pytest.mark.llvm
+@pytest.mark.parametrize(
+    ("content", "version", "method"),
+    [*((SMALL, *row) for row in ((1, ZLIB), (1, 1), (2, 1), (3, ZLIB), (3, 1))), (ZEROS, 3, 1)],
+    ids=repr,
+)
+def test_report_of_decompression_as_llvm(
+    llvm, tmp_path: Path, content: bytes, version: int, method: int
+) -> None:
+    data = compressed(content, version, method)
+    (tmp_path / "x").write_bytes(data)
     command = [llvm("clang-offload-bundler"), "-type=bc", "-list", "-input=x", "-verbose"]
-    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
-    view = memoryview(data)
-    report = decompress(view, read_compressed_header(view))[1]
-    return [without_speed(describe_decompression(report)), without_speed(done.stderr.splitlines())]
-
-
-@pytest.mark.llvm22
-@pytest.mark.llvm
-@pytest.mark.parametrize(("version", "method"), [(1, ZLIB), (1, 1), (2, 1), (3, ZLIB), (3, 1)])
-def test_report_of_decompression_as_llvm(llvm, tmp_path: Path, version: int, method: int) -> None:
-    data = compressed(b"small\0" * 5000, version, method)
-    ours, theirs = reports_of_decompression(llvm, tmp_path, data)
-    assert ours == theirs
-
-
-@pytest.mark.llvm22
-@pytest.mark.llvm
-def test_hash_with_leading_zeros_as_llvm(llvm, tmp_path: Path) -> None:
-    every = (compressed(b"%d" % number) for number in range(2000))
-    packed = next(data for data in every if data[31] == 0)
-    ours, theirs = reports_of_decompression(llvm, tmp_path, packed)
-    assert ours == theirs
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    report = decompress(memoryview(data), read_compressed_header(memoryview(data)))[1]
+    ours = without_speed(describe_decompression(report))
+    assert ours == without_speed(done.stderr.splitlines())

@@ -82,37 +82,3 @@ def test_edits(compiled: Callable[..., int]) -> None:
     assert compiled("-O3", "-DX=1") == TWO_STAGES
     for flag in ("-ffast-math", "-ffp-contract=fast", "-O0"):
         assert compiled(flag) == ONE_STAGE
-
-
-def test_file_that_the_command_names(compiled: Callable[..., int]) -> None:
-    """A change of a file named by the command runs both stages: the backend may read it."""
-    Path("more.h").write_text("// one\n")
-    compiled("-include", "more.h")
-    Path("k.hip").write_text(SOURCE + "// a comment\n")
-    assert compiled("-include", "more.h") == FRONT_END
-    Path("more.h").write_text("// two\n")
-    assert compiled("-include", "more.h") == TWO_STAGES
-
-
-def test_files_of_the_assembler(compiled: Callable[..., int]) -> None:
-    """A pass that may read files of the assembler is never cut off, but runs each time."""
-    Path("data.inc").write_text("1\n")
-    text = '.pushsection .data\\n.incbin \\"data.inc\\"\\n.popsection'
-    kernel = f'__attribute__((global)) void more() {{ asm volatile("{text}"); }}\n'
-    more = f"#ifdef __HIP_DEVICE_COMPILE__\n{kernel}#endif\nint host[] = {{\n"
-    Path("k.hip").write_text(SOURCE + more + '#include "data.inc"\n};\n')
-    assert compiled() == TWO_STAGES
-    Path("data.inc").write_text("2\n")
-    assert compiled() == ONE_STAGE  # without a manifest, as the first compile
-    assert compiled() == ONE_STAGE
-
-
-def test_errors(compiled: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an error there is no output; an invalid switch is an error."""
-    Path("k.hip").write_text(SOURCE.replace("return 1", "return none"))
-    assert run(*GFX906, "--", *FLAGS) == 1
-    assert not Path("k.co").exists()
-    Path("k.hip").write_text(SOURCE)
-    assert compiled() == ONE_STAGE
-    monkeypatch.setenv("OFFLOAD_CUTOFF", "maybe")
-    assert run(*GFX906, "--", *FLAGS) == 2

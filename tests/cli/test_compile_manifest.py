@@ -246,24 +246,6 @@ def test_stopped(
     assert {name: (state(name), Path(name).read_bytes()) for name in names()} == before
 
 
-def test_killed(folder: Path) -> None:
-    """Whenever a call is killed, the next one with the old source returns the old output."""
-    assert run(*WORDS, *FLAGS) == 0
-    text, old = KERNEL, Path("k.co").read_bytes()
-    for step in range(10):
-        Path("k.hip").write_text(KERNEL.replace("VALUE", "VALUE + 1"))
-        process = begin(*WORDS, *FLAGS)
-        time.sleep(0.05 * step)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        Path("k.hip").write_text(text)
-        assert run(*WORDS, *FLAGS) == 0
-        assert Path("k.co").read_bytes() == old
-        assert {name for name in names() if ".tmp" not in name} == {
-            *("k.hip", "k.co", "k.d", "k.stamp", ".k.co.manifest")
-        }
-
-
 def test_what_a_killed_call_left(compiles: Callable[..., bool]) -> None:
     assert compiles(*WORDS, *FOLDERS)
     before = state("k.co")

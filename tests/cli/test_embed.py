@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from offload_tool import list_images
-from offload_tool.formats.hip_fatbin import cuid_hash
-from offload_tool.operations.embed import read_host_files, write_cuda_fatbin
-from tests.cli.conftest import CUDA, KERNEL, names, run
+from offload_tool.operations.embed import write_cuda_fatbin
+from tests.cli.conftest import KERNEL, names, run
 from tests.conftest import Capture, found_toolchain, run_tool
 
 HIP = KERNEL.replace("VALUE", "1")
@@ -45,17 +44,6 @@ def test_cuid_and_host_object_agree() -> None:
     assert run("embed", "k.hipfb", "-o", "b.o", "--host-object", "host.o") == 0
     assert Path("a.o").read_bytes() == Path("b.o").read_bytes()
     assert [image.target_id for image in list_images("a.o")] == ["", "gfx906"]
-
-
-@pytest.mark.llvm
-def test_it_defines_what_the_host_object_wants(llvm) -> None:
-    """The object defines the host object's undefined symbol, and a linker links them."""
-    compile_host("k.hip", HIP, "--cuid", "13", *NO_HEADERS)
-    assert sorted(read_host_files(["host.o"]).hashes) == [cuid_hash("13")]
-    assert run("embed", "k.hipfb", "-o", "a.o", "--cuid", "13") == 0
-    assert f" __hip_fatbin_{cuid_hash('13')}\n" in run_tool(llvm("llvm-nm"), "a.o")
-    run_tool(llvm("ld.lld"), "-r", "host.o", "a.o", "-o", "all.o")
-    assert sorted(read_host_files(["all.o"]).hashes) == []
 
 
 RUNTIME = """\
@@ -106,34 +94,6 @@ def test_kernels_that_nobody_registers(capfd: Capture) -> None:
     assert run("embed", "k.hipfb", "-o", "a.o", "--host-object", "lost.o") == 1
     assert "no code registers the kernel _Z5__device_stub__k" in capfd.readouterr().err
     assert not Path("a.o").exists()
-
-
-def test_equal_output_is_untouched() -> None:
-    """OUT keeps its inode and time if its bytes are equal, and is replaced otherwise."""
-    args = ["embed", "k.hipfb", "-o", "a.o", "--cuid"]
-    assert run(*args, "13") == 0
-    os.utime("a.o", (1, 1))
-    assert run(*args, "13") == 0
-    assert Path("a.o").stat().st_mtime == 1
-    assert run(*args, "14") == 0
-    assert Path("a.o").stat().st_mtime > 1
-
-
-def test_host_triple() -> None:
-    args = ["embed", "k.hipfb", "-o", "a.o", "--cuid", "13", "--host-triple"]
-    machines = {"x86_64-unknown-linux-gnu": 62, "aarch64-unknown-linux-gnu": 183}
-    for triple, machine in machines.items():
-        assert run(*args, triple) == 0
-        assert Path("a.o").read_bytes()[18] == machine
-
-
-def test_cuda() -> None:
-    """A CUDA fat binary replaces the placeholder in a copy of the host object."""
-    compile_host("c.cu", CUDA, "--", "-nocudainc", "-nocudalib")
-    before = Path("host.o").read_bytes()
-    assert run("embed", "c.fatbin", "-o", "c.o", "--host-object", "host.o") == 0
-    assert Path("host.o").read_bytes() == before
-    assert [image.target_id for image in list_images("c.o")] == ["compute_80"]
 
 
 def test_without_device_code() -> None:

@@ -152,28 +152,6 @@ def test_compressed_sizes(tmp_path: Path, capsys: Capture) -> None:
     assert f"50,000 bytes, {path.stat().st_size} compressed" in printed
 
 
-@pytest.mark.parametrize("extra", [[], ["--json"]], ids=["table", "json"])
-def test_folder_with_a_broken_file(
-    tmp_path: Path, bundle: Path, capsys: Capture, extra: list[str]
-) -> None:
-    """In a folder, all other files are listed with their paths; then the error, and status 1."""
-    folder = tmp_path / "folder"
-    (folder / "sub").mkdir(parents=True)
-    (folder / "sub" / "good").write_bytes(bundle.read_bytes())
-    (folder / "broken").write_bytes(bundle.read_bytes()[:-1])
-    (folder / "text").write_text("hello")
-    assert main(["list", *extra, str(folder)]) == 1
-    captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1
-    assert captured.err.startswith(f"offload-tool: error: '{folder / 'broken'}', offset 0x20")
-    if extra:
-        (image,) = json.loads(captured.out)
-        assert image["file"] == str(folder / "sub" / "good")
-    else:
-        assert "sub/good" in captured.out
-        assert "1 device image, 1,234 bytes" in captured.out
-
-
 @pytest.mark.parametrize("method", ["zlib", "zstd"])
 def test_folder_with_broken_compressed_bundles(tmp_path: Path, method: Method) -> None:
     """Each broken bundle of a folder is one line; Python with all warnings enabled adds none."""

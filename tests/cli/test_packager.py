@@ -392,23 +392,6 @@ def test_no_file_outside_of_the_folder(strings: str, alone: PackagerBench) -> No
     assert alone.files("ours") == {"x": b"second"}
 
 
-@pytest.mark.parametrize("name", ["llvm-offload-binary", "clang-offload-packager"])
-def test_called_by_llvms_names(name: str, tmp_path: Path) -> None:
-    """A link with either name of LLVM's tool runs the drop-in."""
-    program = tmp_path / name
-    program.write_text(
-        f"#!{sys.executable}\nimport sys\nfrom offload_tool.cli import main\nsys.exit(main())\n"
-    )
-    program.chmod(0o755)
-    (tmp_path / "a.o").write_bytes(b"image")
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [program, "-o", "p", "--image=file=a.o,triple=t,arch=x"]
-    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, check=True)
-    assert (b"is deprecated" in done.stderr) == (name == "clang-offload-packager")
-    run_tool(program, "p", "--image=", cwd=tmp_path, env=environ)
-    assert (tmp_path / "p-t-x.0.o").read_bytes() == b"image"
-
-
 def test_version_is_our_own(alone: PackagerBench) -> None:
     """--version names this program, and the tool that it replaces."""
     result = alone.ours("--version")

@@ -40,6 +40,7 @@ COMMANDS = {
     "bundler": ["-type=o", f"-targets={HOST},{GFX906}", "-input=b", "-input=a", "-output=out"],
     "packager": ["-o", "out", IMAGE],
     "archive": ["-o", "out", "a", "b"],
+    "wrapper": ["-o", "out", "--kind=openmp", "--triple=x86_64-unknown-linux-gnu", "a"],
 }
 
 
@@ -59,19 +60,6 @@ def test_without_it_outputs_are_written(command: str) -> None:
     args = COMMANDS[command]
     assert run(command, *args) == 0
     assert not is_kept("out", command, *args)
-
-
-@pytest.mark.llvm
-def test_wrapper(llvm: Tool) -> None:
-    """The same holds for modules that register device images."""
-    pytest.importorskip("llvmlite")
-    args = ["-o", "out.bc", "--kind=openmp", "--triple=x86_64-unknown-linux-gnu", "a"]
-    assert run("wrapper", "--restat", *args) == 0
-    assert is_kept("out.bc", "wrapper", "--restat", *args)
-    assert not is_kept("out.bc", "wrapper", *args)
-    Path("a").write_text("another content")
-    assert not is_kept("out.bc", "wrapper", "--restat", *args)
-    run_tool(llvm("llvm-dis"), "out.bc", "-o", os.devnull)
 
 
 def test_unbundling() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.loaded import loaded_modules
-from tests.conftest import run_tool
+from tests.conftest import program, run_tool, try_tool
 
 SLOW = {"argparse", "difflib", "subprocess", "shutil", "tempfile", "importlib.metadata"}
 SLOW |= {"dataclasses", "inspect", "pathlib", "ctypes", "hashlib", "json", "zipfile"}
@@ -40,3 +42,25 @@ def test_packager(tmp_path: Path) -> None:
     image = f"--image=file={tmp_path / 'device'},triple=amdgcn-amd-amdhsa,arch=gfx906,kind=hip"
     loaded = loaded_modules(["packager", f"-o={tmp_path / 'package'}", image])
     assert loaded & SLOW == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "status", "message"),
+    [
+        ("clang-offload-bundler-22", "-list", 1, "for the --type option: must be specified"),
+        ("llvm-offload-binary", "-o p --image=file=a,triple=t", 0, ""),
+        ("clang-offload-packager", "-o p --image=file=a,triple=t", 0, "is deprecated"),
+        ("llvm-offload-wrapper", "--kind=cuda a -o x.bc", 0, ""),
+        ("clang-offload-wrapper", "-target x86_64-pc-linux-gnu a -o x.bc", 0, ""),
+    ],
+)
+def test_called_by_llvms_names(
+    tmp_path: Path, name: str, args: str, status: int, message: str
+) -> None:
+    """A link with the name of LLVM's tool runs that drop-in."""
+    (tmp_path / "a").write_bytes(b"image")
+    (tmp_path / name).symlink_to(program("offload-tool"))
+    done = try_tool(tmp_path / name, *args.split(), cwd=tmp_path)
+    assert (done.returncode, message in done.stderr) == (status, True)
+    assert bool(message) == bool(done.stderr)
+    assert status or any((tmp_path / made).exists() for made in ("p", "x.bc"))

@@ -7,7 +7,6 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -385,16 +384,3 @@ def test_which_tool_is_meant(tool: str, args: str, older: bool) -> None:
     """The options select one of the two tools; without them, the name does."""
     command_line, _ = choose_tool(tool, args.split())
     assert (command_line is OLDER_WRAPPER_COMMAND_LINE) is older
-
-
-@pytest.mark.parametrize("name", ["llvm-offload-wrapper", "clang-offload-wrapper"])
-def test_called_by_name(folder: Path, name: str) -> None:
-    """A link with the name of LLVM's tool runs that drop-in."""
-    program = shutil.which("offload-tool", path=str(Path(sys.executable).parent))
-    if program is None:
-        missing("the script offload-tool")
-    (folder / name).symlink_to(program)
-    older = ["-target", "x86_64-pc-linux-gnu"] * (name[0] == "c")
-    options: Sequence[str] = older or ["--kind=cuda"]
-    run_tool(folder / name, *options, "image", "-o", "x.bc")
-    assert (folder / "x.bc").read_bytes()[:4] == b"BC\xc0\xde"
