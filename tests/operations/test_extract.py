@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,8 +12,9 @@ from offload_tool.operations.extract import extract_device_images
 from offload_tool.operations.match import Device, NoImageError
 from tests.formats.cuda.test_fatbin import CUBIN, CUBIN_AT, cuda_fatbin
 from tests.formats.object_files import make_elf
+from tests.fuzz.seeds import bundle
 from tests.operations.archives import thin_archive
-from tests.operations.fatbins import HOST, code, make_bundle
+from tests.operations.fatbins import HOST, code, make_bundle, zip_of
 
 IMAGES = {HOST: b"host", "gfx906": code("gfx906"), "gfx90a:xnack+": b"BC\xc0\xde" + bytes(9)}
 ID = "hipv4-amdgcn-amd-amdhsa--"
@@ -65,25 +64,18 @@ def test_host_object(tmp_path: Path) -> None:
 
 def test_hostile_names(tmp_path: Path) -> None:
     """IDs and members that look like paths cannot lead out of the folder or collide."""
-    ids = [b"hip-a-b-c--../../x", b"hip-a-b-c--.._.._x", b"hip-a-b-c--/etc/x", b"hip-a-b-c--X\n\0"]
-    ids += [b"hip-a-b-c--x\n\0", b"hip-a-b-c--" + b"y" * 1000]
-    ids += [b"hip-a-b-c--q", b"hip-a-b-c--Q"]
-    header = b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", len(ids))
-    size = len(header) + sum(24 + len(raw) for raw in ids)
-    for raw in ids:
-        header += struct.pack("<QQQ", size, 1, len(raw)) + raw
-    bundle = header + b"!"
-    with zipfile.ZipFile(tmp_path / "x.whl", "w") as wheel:
-        wheel.writestr("../../evil/-lib", bundle)
-        wheel.writestr("../../evil_-lib", bundle)
+    names = (b"../../x", b".._.._x", b"/etc/x", b"X\n\0", b"x\n\0", b"y" * 1000, b"q", b"Q")
+    data = bundle({b"hip-a-b-c--" + name: b"!" for name in names})
+    path, out = tmp_path / "x.whl", tmp_path / "out"
+    zip_of(path, {"../../evil/-lib": data, "../../evil_-lib": data})
     before = sorted(tmp_path.parent.iterdir())
-    images = extract_device_images(tmp_path / "x.whl", tmp_path / "out")
-    assert len(images) == len(written(tmp_path / "out")) == 16
+    images = extract_device_images(path, out)
+    assert len(images) == len(written(out)) == 16
     assert len({image.path.name.lower() for image in images}) == 16
-    assert all(image.path.parent == tmp_path / "out" for image in images)
+    assert all(image.path.parent == out for image in images)
     assert all(len(image.path.name) < 220 for image in images)
     assert sorted(tmp_path.parent.iterdir()) == before
-    again = extract_device_images(tmp_path / "x.whl", tmp_path / "out")
+    again = extract_device_images(path, out)
     assert [image.path for image in again] == [image.path for image in images]
 
 

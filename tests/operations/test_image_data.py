@@ -6,6 +6,8 @@ import io
 import random
 import tarfile
 import zipfile
+from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -20,16 +22,17 @@ from offload_tool import (
     NoContainerError,
     OffloadError,
     UnsupportedError,
-    create_archive,
+    embed_bundle,
     extract_device_images,
     iter_image_data,
     iter_images,
     list_images,
     open_image,
 )
-from tests.formats.cuda.test_fatbin import CUBIN_AT, cuda_fatbin
-from tests.formats.object_files import make_elf
-from tests.operations.fatbins import HOST, code, make_bundle, make_package
+from tests.formats.cuda.test_fatbin import CUBIN, CUBIN_AT, cuda_fatbin
+from tests.formats.object_files import make_coff, make_elf
+from tests.operations.archives import archive_of
+from tests.operations.fatbins import HOST, code, make_bundle, make_package, zip_of
 
 IMAGES = {HOST: b"host", "gfx906": code("gfx906"), "gfx90a:xnack+": b"BC\xc0\xde" + bytes(9)}
 
@@ -46,26 +49,47 @@ def object_bundle(path: Path) -> Path:
     return make_bundle(path, {HOST: make_elf(), **dict(list(IMAGES.items())[1:])}, file_type="o")
 
 
+def coff_bundle(path: Path) -> Path:
+    mark = b"__CLANG_OFFLOAD_BUNDLE__"
+    rows = {mark + HOST.encode(): b"\0", mark + b"hip-amdgcn-amd-amdhsa--gfx906": b"code"}
+    path.write_bytes(make_coff(rows))
+    return path
+
+
 def text(path: Path) -> Path:
-    return make_bundle(path, {HOST: b"int i;", "gfx906": b"int j;"}, file_type="ii")
+    """Write a text bundle, with text before it."""
+    make_bundle(path, {HOST: b"int i;", "gfx906": b"int j;"}, file_type="ii")
+    path.write_bytes(b"some text\n" + path.read_bytes())
+    return path
+
+
+def compressed_text(path: Path) -> Path:
+    images = {HOST: b"h", "gfx906": b"dd"}
+    return make_bundle(path, images, file_type="s", compression=Compression())
 
 
 def packed_twice(path: Path) -> Path:
-    """Write an archive into a compressed zip file member; it contains compressed bundles."""
-    members = [("p.o", plain(path.with_name("p"))), ("c.o", compressed(path.with_name("c")))]
-    archive = path.with_name("lib.a")
-    create_archive(members, archive)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
-        wheel.write(archive, "lib.a")
-        wheel.writestr("notes.txt", "nothing")
-        wheel.write(members[0][1], "stored", zipfile.ZIP_STORED)
+    """Write a wheel with bundles in an archive and in a zip file, packed, and one stored."""
+    members = {"p.o": plain(path.with_name("p")), "c.o": compressed(path.with_name("c"))}
+    files = {name: file.read_bytes() for name, file in members.items()}
+    archive = archive_of(path.with_name("lib.a"), files | {"readme": b"hello"})
+    inner = zip_of(path.with_name("inner.zip"), {"b": members["p.o"]})
+    zip_of(path, {"lib.a": archive, "notes.txt": b"nothing", "inner.zip": inner})
+    with zipfile.ZipFile(path, "a") as wheel:
+        wheel.write(archive, "stored.a")
     return path
 
 
 def several(path: Path) -> Path:
-    """Write consecutive bundles, two of them compressed."""
+    """Write bundles, two of them compressed, with zeros between and behind."""
     parts = [compressed(path.with_name("1")), plain(path.with_name("2")), path.with_name("1")]
-    path.write_bytes(b"".join(part.read_bytes() for part in parts))
+    path.write_bytes(b"".join(part.read_bytes() + bytes(n) for n, part in enumerate(parts, 332)))
+    return path
+
+
+def section(path: Path) -> Path:
+    """Write an object that embeds them."""
+    embed_bundle(several(path.with_name("s")), path, cuid="x", host_triple="x86_64-linux-gnu")
     return path
 
 
@@ -75,17 +99,58 @@ def same_ids(path: Path) -> Path:
 
 
 def cuda(path: Path) -> Path:
-    path.write_bytes(cuda_fatbin())
+    path.write_bytes(cuda_fatbin() + bytes(40) + cuda_fatbin())
     return path
 
 
-MAKERS = [plain, compressed, object_bundle, text, packed_twice, several, same_ids, cuda]
+USUAL = (("host", "", 4), ("hipv4", "gfx906", 5000), ("hipv4", "gfx90a:xnack+", 13))
+PLAIN, STORED = ("bundle", USUAL, True), ("bundle", USUAL, False)
+PACKED = ("compressed-bundle", USUAL, False)
+OBJECT = "__CLANG_OFFLOAD_BUNDLE__*"
+CUDA = (("cuda", "compute_80", 16), ("cuda", "sm_90", len(CUBIN)))
+LISTED = {  # member, section, container, its images, and whether they have an offset in the file
+    plain: [(None, None, *PLAIN)],
+    compressed: [(None, None, *PACKED)],
+    object_bundle: [(None, OBJECT, "bundle", (("host", "", 0), *USUAL[1:]), True)],
+    coff_bundle: [(None, OBJECT, "bundle", (("host", "", 0), ("hip", "gfx906", 4)), True)],
+    text: [(None, None, "bundle", (("host", "", 6), ("hipv4", "gfx906", 6)), True)],
+    compressed_text: [
+        (None, None, "compressed-bundle", (("host", "", 1), ("hipv4", "gfx906", 2)), False)
+    ],
+    packed_twice: [
+        *(("lib.a(p.o)", None, *STORED), ("lib.a(c.o)", None, *PACKED)),
+        ("inner.zip(b)", None, *STORED),
+        *(("stored.a(p.o)", None, *PLAIN), ("stored.a(c.o)", None, *PACKED)),
+    ],
+    several: [(None, None, *each) for each in (PACKED, PLAIN, PACKED)],
+    section: [(None, ".hip_fatbin", *each) for each in (PACKED, PLAIN, PACKED)],
+    same_ids: [(None, None, "offload-binary", (("hip", "gfx906", 500),) * 2, True)],
+    cuda: [(None, None, "cuda-fatbin", CUDA, True)] * 2,
+}
+MAKERS = [*LISTED]
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
-def test_same_as_extracted(tmp_path: Path, make: object) -> None:
-    """Images have the same bytes if read in sequence, separately, or extracted."""
-    path = make(tmp_path / "input")  # type: ignore[operator]
+def test_listed(tmp_path: Path, make: Callable[[Path], Path]) -> None:
+    """Containers are found wherever they are; of packed ones, stored sizes add up to the whole."""
+    found = []
+    for _, images in groupby(list_images(make(tmp_path / "input")), key=lambda each: each.index):
+        first, *_ = rows = [*images]
+        shown = tuple((each.kind, each.target_id, each.size) for each in rows)
+        is_in_place = rows[-1].offset is not None
+        found.append((first.member, first.section, first.container, shown, is_in_place))
+        assert len({(each.member, each.section, each.container) for each in rows}) == 1
+        if first.container == "compressed-bundle":
+            assert sum(each.stored_size for each in rows) == first.container_size
+    assert found == LISTED[make]
+
+
+@pytest.mark.parametrize(
+    "make", [each for each in MAKERS if each != coff_bundle], ids=lambda make: make.__name__
+)
+def test_same_as_extracted(tmp_path: Path, make: Callable[[Path], Path]) -> None:
+    """Images have the same bytes if read in sequence, separately, or extracted; or in place."""
+    path = make(tmp_path / "input")
     listed = list_images(path)
     in_turn = [(image, bytes(data)) for image, data in iter_image_data(path)]
     assert [image for image, _ in in_turn] == listed
@@ -95,6 +160,8 @@ def test_same_as_extracted(tmp_path: Path, make: object) -> None:
             assert bytes(view) == data
         assert image.kind == "host" or image.image_kind == "ptx" or len(data) == image.size
         assert b"__CLANG_OFFLOAD_BUNDLE__" not in data  # that of a host object's sections neither
+        if image.offset is not None and image.stored_size == image.size:
+            assert path.read_bytes()[image.offset :][: len(data)] == data
     extracted = extract_device_images(path, tmp_path / "out")
     device = [(image.id, data) for image, data in in_turn if image.kind != "host"]
     assert sorted((image.id, image.path.read_bytes()) for image in extracted) == sorted(device)

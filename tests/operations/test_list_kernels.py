@@ -13,7 +13,6 @@ from offload_tool.io.limits import Budget, Limits, limited
 from offload_tool.operations.kernel_table import demangled_names
 from offload_tool.operations.list_images import iter_kernels
 from tests.conftest import Tool, run_tool
-from tests.formats.cuda.test_fatbin import cuda_fatbin
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
 from tests.operations.fatbins import HOST, make_bundle
 from tests.scripts import script
@@ -39,12 +38,6 @@ def test_bundles(compression: Compression | None, tmp_path: Path) -> None:
     path = make_bundle(tmp_path / "b", images, compression=compression)
     assert names(path) == {"gfx906": ["k", "other"], "gfx90a:xnack+": [], "gfx908": []}
     assert names(path, devices=[Device.parse("gfx906:xnack+")]) == {"gfx906": ["k", "other"]}
-
-
-def test_fat_binary(tmp_path: Path) -> None:
-    """PTX of a fat binary of CUDA names its kernels, which the driver compiles later."""
-    (tmp_path / "f").write_bytes(cuda_fatbin())
-    assert all(found.kernels is not None for found in iter_kernels(tmp_path / "f", skipped=print))
 
 
 def test_ptx_of_no_kind(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from offload_tool.operations.thin import thin_file
 from tests.conftest import Tool, run_tool, try_tool
 from tests.formats.compressed import compressed
 from tests.formats.object_files import make_code_object, make_coff, make_elf
-from tests.operations.archives import archive, members_of, thin_archive
+from tests.operations.archives import archive, archive_of, members_of, thin_archive
 from tests.operations.fatbins import (
     HOST,
     RUNTIME,
@@ -27,6 +27,7 @@ from tests.operations.fatbins import (
     make_package,
     run,
     started,
+    zip_of,
 )
 from tests.operations.split_programs import LINKS, build_objects, link
 
@@ -146,19 +147,18 @@ def test_no_image(tmp_path: Path, devices: list[str]) -> None:
 def test_archive(tmp_path: Path) -> None:
     bundle = make_bundle(tmp_path / "bundle.o", {**IMAGES, HOST: make_elf()}, file_type="o")
     packed = make_bundle(tmp_path / "packed.bc", IMAGES, compression=Compression())
-    (tmp_path / "plain.o").write_bytes(make_elf())
-    (tmp_path / "readme").write_bytes(b"odd")
-    members = [bundle, tmp_path / "plain.o", packed, tmp_path / "readme"]
-    out = thin(archive(tmp_path / "lib.a", *members))
-    images = list_images(out)
-    assert [(i.member, i.target_id) for i in images] == [
-        *(("bundle.o", ""), ("bundle.o", "gfx90a:xnack+")),
-        *(("packed.bc", ""), ("packed.bc", "gfx90a:xnack+")),
+    inner = archive(tmp_path / "inner.a", packed)
+    members = {"bundle.o": bundle.read_bytes(), "plain.o": make_elf(), "readme": b"odd"}
+    members |= {"packed.bc": packed.read_bytes(), "inner.a": inner.read_bytes()}
+    out = thin(archive_of(tmp_path / "lib.a", members))
+    assert [(i.member, i.target_id) for i in list_images(out)] == [
+        (member, target)
+        for member in ("bundle.o", "packed.bc", "inner.a(packed.bc)")
+        for target in ("", "gfx90a:xnack+")
     ]
     stored = dict(members_of(out))
-    assert list(stored) == [member.name for member in members]
-    assert stored["plain.o"] == make_elf()
-    assert stored["readme"] == b"odd"
+    assert list(stored) == list(members)
+    assert (stored["plain.o"], stored["readme"]) == (make_elf(), b"odd")
 
 
 def test_archives_too_deep(tmp_path: Path) -> None:
@@ -171,56 +171,38 @@ def test_archives_too_deep(tmp_path: Path) -> None:
         merge_files([path, path], tmp_path / "out")
 
 
-def test_nested_archive(tmp_path: Path) -> None:
-    inner = archive(tmp_path / "inner.a", make_bundle(tmp_path / "b", IMAGES))
-    out = thin(archive(tmp_path / "outer.a", inner))
-    assert [(i.member, i.target_id) for i in list_images(out)] == [
-        *(("inner.a(b)", ""), ("inner.a(b)", "gfx90a:xnack+"))
-    ]
-
-
 @pytest.mark.llvm
 def test_offload_binaries(tmp_path: Path, llvm: Tool) -> None:
-    packager = [llvm("llvm-offload-binary"), "-o"]
-    for target in TARGETS:
-        (tmp_path / target).write_bytes(IMAGES[target])
-    package, expected = tmp_path / "package", tmp_path / "expected"
-    for path, targets in ((package, TARGETS), (expected, ["gfx906", "gfx1030"])):
-        rows = [
-            f"--image=file={tmp_path / t},kind=openmp,triple=amdgcn-amd-amdhsa,arch={t}"
-            for t in targets
-        ]
-        run_tool(*packager, path, *rows)
+    images = [(target, IMAGES[target]) for target in TARGETS]
+    kept = [images[0], images[-1]]
+    package, expected = (
+        make_package(tmp_path / name, rows, "openmp")
+        for name, rows in (("package", images), ("expected", kept))
+    )
     assert thin(package, "gfx1030", "gfx906").read_bytes() == expected.read_bytes()
     (tmp_path / "host.c").write_text("int host;\n")
-    objects = {}
     for path in (package, expected):
-        objects[path] = tmp_path / f"{path.name}.o"
-        embed = ["-Xclang", f"-fembed-offload-object={path}"]
-        run_tool(llvm("clang"), "-c", *embed, tmp_path / "host.c", "-o", objects[path])
-    thinned = thin(objects[package], "gfx1030", "gfx906")
-    images = list_images(thinned)
-    assert [(i.target_id, i.size) for i in images] == [("gfx906", 9006), ("gfx1030", 9007)]
-    assert thinned.stat().st_size == objects[expected].stat().st_size
+        embed = ["-Xclang", f"-fembed-offload-object={path}", tmp_path / "host.c"]
+        run_tool(llvm("clang"), "-c", *embed, "-o", path.with_suffix(".o"))
+    thinned = thin(package.with_suffix(".o"), "gfx1030", "gfx906")
+    assert [(i.target_id, i.size) for i in list_images(thinned)] == [(t, len(c)) for t, c in kept]
+    assert thinned.stat().st_size == expected.with_suffix(".o").stat().st_size
     run_tool(llvm("llvm-offload-binary"), thinned, f"--image=arch=gfx1030,file={tmp_path / 'x'}")
     assert (tmp_path / "x").read_bytes() == IMAGES["gfx1030"]
 
 
 def test_refused(tmp_path: Path) -> None:
     bundle = make_bundle(tmp_path / "b", IMAGES)
-    with zipfile.ZipFile(tmp_path / "x.zip", "w") as wheel:
-        wheel.write(bundle, "b")
-    for path, message in (
-        (tmp_path / "x.zip", "is a zip file, but no wheel by its name; unpack it"),
-        (thin_archive(tmp_path / "thin.a", ["b"]), "is a thin archive"),
+    text = tmp_path / "text"
+    text.write_text("hello")
+    for path, keep, error, message in (
+        (zip_of(tmp_path / "x.zip", {"b": bundle}), KEEP, UsageError, "a zip file, but no wheel"),
+        (thin_archive(tmp_path / "thin.a", ["b"]), KEEP, UsageError, "is a thin archive"),
+        (bundle, [], UsageError, "no devices to keep"),
+        (text, KEEP, NoImageError, "images found: none"),
     ):
-        with pytest.raises(UsageError, match=message):
-            thin_file(path, tmp_path / "out", keep=KEEP)
-    with pytest.raises(UsageError, match="no devices to keep"):
-        thin_file(bundle, tmp_path / "out", keep=[])
-    (tmp_path / "text").write_text("hello")
-    with pytest.raises(NoImageError, match="images found: none"):
-        thin_file(tmp_path / "text", tmp_path / "out", keep=KEEP)
+        with pytest.raises(error, match=message):
+            thin_file(path, tmp_path / "out", keep=keep)
     assert not (tmp_path / "out").exists()
 
 
@@ -256,23 +238,19 @@ def test_code_objects(tmp_path: Path, *, in_place: bool) -> None:
     """Code objects that no device to keep loads are removed from folders, wheels and archives."""
     folder = tmp_path / "in"
     folder.mkdir()
-    for name in ("gfx906", "gfx942"):
-        (folder / f"{name}.co").write_bytes(make_code_object(name))
-    (tmp_path / "text").write_bytes(b"stays")
-    archive(folder / "lib.a", folder / "gfx906.co", tmp_path / "text")
-    with zipfile.ZipFile(folder / "a-1-py3-none-any.whl", "w") as wheel:
-        wheel.write(folder / "gfx906.co", "gfx906.co")
-        wheel.write(folder / "gfx942.co", "gfx942.co")
+    codes = {f"{name}.co": make_code_object(name) for name in ("gfx906", "gfx942")}
+    for name, content in codes.items():
+        (folder / name).write_bytes(content)
+    archive_of(folder / "lib.a", {"gfx906.co": codes["gfx906.co"], "text": b"stays"})
+    wheel = zip_of(folder / "a-1-py3-none-any.whl", codes)
     out = folder if in_place else tmp_path / "out"
     report = thin_file(folder, out, keep=[Device.parse("gfx942")])
     assert (report.kept, len(report.left_out)) == (2, 3)
-    assert sorted(path.name for path in out.iterdir()) == [
-        *("a-1-py3-none-any.whl", "gfx942.co", "lib.a")
-    ]
+    assert {path.name for path in out.iterdir()} == {wheel.name, "gfx942.co", "lib.a"}
     assert members_of(out / "lib.a") == [("text", b"stays")]
-    with zipfile.ZipFile(out / "a-1-py3-none-any.whl") as wheel:
-        assert wheel.namelist() == ["gfx942.co"]
-    assert thin(out / "gfx942.co", "gfx942").read_bytes() == make_code_object("gfx942")
+    with zipfile.ZipFile(out / wheel.name) as made:
+        assert made.namelist() == ["gfx942.co"]
+    assert thin(out / "gfx942.co", "gfx942").read_bytes() == codes["gfx942.co"]
 
 
 @pytest.mark.llvm
@@ -325,7 +303,7 @@ def only(lines: list[str], targets: list[str]) -> list[str]:
 def test_linked(name: str, build: Path, llvm: Tool, tmp_path: Path) -> None:
     """Programs and libraries become smaller, run, and find the kept images in memory.
 
-    Thinning a thinned file works as well, and LLVM lists the remaining images.
+    Thinning a thinned file works as well, and so does stripping it; LLVM lists what remains.
     """
     path = link(build, llvm("clang"), tmp_path / name, name)
     before = started(path)
@@ -345,6 +323,10 @@ def test_linked(name: str, build: Path, llvm: Tool, tmp_path: Path) -> None:
     assert found == ["amdgcn-amd-amdhsa--gfx90a:xnack+"] * 3
     shown = try_tool(llvm("llvm-readelf"), "-a", "-W", one)
     assert (shown.returncode, shown.stderr) == (0, "")
+    if name == "library-lld":
+        for stripper in ("llvm-objcopy", "llvm-strip"):
+            run_tool(llvm(stripper), one)
+            assert started(one) == only(before, ["gfx90a:xnack+"])
 
 
 @pytest.mark.llvm
@@ -363,20 +345,6 @@ def test_compressed_in_a_program(name: str, build: Path, llvm: Tool, tmp_path: P
         content = data[start : start + image.container_size]
         lines.append(f"CCOB {len(content)} {sum(content)}")
     assert started(out) == lines
-
-
-@pytest.mark.llvm
-@pytest.mark.parametrize("stripper", ["llvm-strip", "llvm-objcopy"])
-def test_strip_afterwards(stripper: str, build: Path, llvm: Tool, tmp_path: Path) -> None:
-    path = link(build, llvm("clang"), tmp_path / "library", "library-lld")
-    before = only(started(path), ["gfx906"])
-    out = thin(path, "gfx906")
-    again = tmp_path / "library-again"
-    command = (
-        [llvm(stripper), out, "-o", again] if "strip" in stripper else [llvm(stripper), out, again]
-    )
-    run_tool(*command)
-    assert started(again) == before
 
 
 @pytest.mark.llvm
