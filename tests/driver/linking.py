@@ -41,7 +41,7 @@ def add_twice(rng: random.Random, state: State, number: int) -> None:
 
 def change_links(rng: random.Random, state: State) -> str | None:
     """Change one link, if there is one or can be."""
-    ways = [_link_header, _link_header, _link_hard, _copy, _copy, _link_folder, _copy_folder]
+    ways = [_link, _link, _link_hard, _copy, _copy, _link_folder, _copy_folder]
     if state.layout == "variant1":
         return None  # SCons copies anew what has other bytes, and not what is another file
     return rng.choice(ways)(rng, state)
@@ -74,22 +74,19 @@ def _number(name: str) -> str:
     return found[1] if found else ""
 
 
-def _link_header(rng: random.Random, state: State) -> str | None:
-    return _link(rng, state, state.links, "link")
-
-
-def _link_hard(rng: random.Random, state: State) -> str | None:
-    return _link(rng, state, state.hard, "hard link")
-
-
-def _link(rng: random.Random, state: State, links: dict[str, str], what: str) -> str | None:
+def _link(rng: random.Random, state: State, *, is_hard: bool = False) -> str | None:
+    """Put a link in the place of a header."""
     pair = _pair(rng, state)
     if pair is None:
         return None
     name, target = pair
     del state.files[name]
-    links[name] = target
-    return f"{name} becomes a {what} to {target}"
+    (state.hard if is_hard else state.links)[name] = target
+    return f"{name} becomes a {'hard ' * is_hard}link to {target}"
+
+
+def _link_hard(rng: random.Random, state: State) -> str | None:
+    return _link(rng, state, is_hard=True)
 
 
 def _copy(rng: random.Random, state: State) -> str | None:

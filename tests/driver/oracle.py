@@ -50,30 +50,23 @@ class Made:
 
 
 @dataclass
-class Memory:
-    """What was compiled in one checkout, and what its outputs were."""
-
-    made: dict[str, Made | None] = field(default_factory=dict)
-    """None: unknown."""
-
-
-@dataclass
 class Oracle:
     """Remembers what was compiled, in all checkouts of a trial."""
 
     folder: Path
-    memories: dict[str, Memory] = field(default_factory=dict)
+    memories: dict[str, dict[str, Made | None]] = field(default_factory=dict)
     cached: set[tuple[str, str]] = field(default_factory=set)
 
-    def memory(self, checkout: str) -> Memory:
-        return self.memories.setdefault(checkout, Memory())
+    def made(self, checkout: str) -> dict[str, Made | None]:
+        """Return what is known of each output in a checkout; None: nobody knows its inputs."""
+        return self.memories.setdefault(checkout, {})
 
     def damaged(self, checkout: str) -> set[str]:
         """Name the passes whose outputs are not what their compiles wrote; ask before a build."""
         here = self.folder / checkout
         return {
             name
-            for name, made in self.memory(checkout).made.items()
+            for name, made in self.made(checkout).items()
             if made and (not (here / name).exists() or digest(here / name) != made.output)
         }
 
@@ -81,12 +74,11 @@ class Oracle:
         self, checkout: str, state: State, passes: dict[str, dict[str, Any]], damaged: set[str]
     ) -> set[str]:
         """Return what a build of these passes may compile: what it must, and what is lenient."""
-        memory = self.memory(checkout)
-        found = set()
+        known, found = self.made(checkout), set()
         for name, record in passes.items():
-            before = memory.made.get(name)
+            before = known.get(name)
             inputs = inputs_of(record)
-            if name in memory.made and before is None:
+            if name in known and before is None:
                 found.add(name)
             elif before is None or before.inputs != inputs or name in damaged:
                 if (name, self._shared(checkout, state, record)) not in self.cached:
@@ -99,20 +91,20 @@ class Oracle:
         self, checkout: str, state: State, passes: dict[str, dict[str, Any]], names: set[str]
     ) -> None:
         """Note that these outputs are made of the present inputs."""
-        memory = self.memory(checkout)
+        known = self.made(checkout)
         for name in names & set(passes):
             file = self.folder / checkout / name
             if file.exists():
                 soft = self._soft(checkout, state, passes[name])
-                was_cut_short = name in memory.made and memory.made[name] is None
-                memory.made[name] = Made(inputs_of(passes[name]), soft, digest(file))
+                was_cut_short = name in known and known[name] is None
+                known[name] = Made(inputs_of(passes[name]), soft, digest(file))
                 # SCons, when it was killed, had perhaps not put it into the cache.
                 if state.caches and not state.keeps_temporaries and not was_cut_short:
                     self.cached.add((name, self._shared(checkout, state, passes[name])))
 
     def forget(self, checkout: str, names: set[str]) -> None:
         """Note that nobody knows of what these outputs are made."""
-        self.memory(checkout).made.update(dict.fromkeys(names))
+        self.made(checkout).update(dict.fromkeys(names))
 
     def _soft(self, checkout: str, state: State, record: dict[str, Any]) -> str:
         found: list[object] = [state.linker, record["words"], self._same(checkout, state, record)]

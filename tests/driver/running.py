@@ -135,9 +135,11 @@ class Bench:
         more = [] if "--cache-disable" in arguments else ["pch=1"]
         return ["-Q", *arguments, *more]
 
-    def start(self, checkout: str, *arguments: str) -> subprocess.Popen[str]:
-        """Start scons in a process group of its own."""
-        return subprocess.Popen(
+    def killed(self, checkout: str, *arguments: str) -> Run:
+        """Run scons until the compiler waits, and kill all of it, without a chance to tidy up."""
+        waiting = self.folder / "waiting"
+        waiting.unlink(missing_ok=True)
+        process = subprocess.Popen(
             [sys.executable, "-m", "SCons", *self._arguments(arguments)],
             cwd=self.folder / checkout,
             env=self._environment,
@@ -147,20 +149,14 @@ class Bench:
             errors="replace",
             start_new_session=True,
         )
-
-    def killed(self, checkout: str, *arguments: str) -> tuple[bool, Run]:
-        """Run scons until the compiler waits, and kill all of it; tell whether it came so far."""
-        waiting = self.folder / "waiting"
-        waiting.unlink(missing_ok=True)
-        process = self.start(checkout, *arguments)
         end = time.monotonic() + _SECONDS
         while process.poll() is None and not waiting.exists():
             assert time.monotonic() < end
             time.sleep(0.05)
-        was_killed = process.poll() is None
-        kill(process)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         text, _ = process.communicate()
-        return was_killed, Run(process.returncode, text, self.take_log())
+        return Run(process.returncode, text, self.take_log())
 
     def take_log(self) -> list[dict[str, Any]]:
         log = self.folder / "compiles.log"
@@ -241,13 +237,6 @@ def _move(names: list[str], source: Path, target: Path) -> None:
         place = target / name
         place.parent.mkdir(parents=True, exist_ok=True)
         (source / name).rename(place)
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    """End a process and all that it has started, without a chance to tidy up."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def digest(file: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import random
 import re
@@ -28,7 +27,7 @@ class FailureError(Exception):
 
 @dataclass
 class Trial:
-    """Runs one seed; what happened is in `story`, in a form that a person can repeat."""
+    """Runs one seed; what happened is told in `story`."""
 
     seed: int
     folder: Path
@@ -53,7 +52,6 @@ class Trial:
         self.history = History({name: [state] for name in names}, {}, {})
         self.history.passes = {name: {} for name in names}
         self.history.outputs = {name: [] for name in names}
-        self._shown: dict[str, dict[str, str]] = {}
         self._clean: dict[tuple[str, str], CleanBuild] = {}
         self._settled: dict[str, tuple[str, dict[str, str]]] = {}
 
@@ -92,7 +90,8 @@ class Trial:
         """
         self.steps += 1
         checkout = event.checkout
-        self._write(event, event.state)
+        self._say(f"\n# {' '.join(event.words)}")
+        self.bench.write(checkout, event.state, replace=event.replace)
         self._harm(event)
         if event.mode == "clean":
             self._clean_up(event)
@@ -100,7 +99,7 @@ class Trial:
         if event.mode in ("kill", "die", "save"):
             uncertain = self._interrupted(event)
             state = event.then or event.state
-            self._write(event, state)
+            self.bench.write(checkout, state, replace=event.replace)
         damaged = self.oracle.damaged(checkout)
         self.oracle.forget(checkout, uncertain)
         wanted = [event.target] if event.mode == "subset" else []
@@ -183,18 +182,15 @@ class Trial:
 
     def _why(self, checkout: str, names: list[str], clean: CleanBuild) -> str:
         """Name outputs with what has changed since they were made, for people."""
-        lines = []
+        known, lines = self.oracle.made(checkout), [""]
         for name in names:
-            made = self.oracle.memory(checkout).made.get(name)
+            made = known.get(name)
+            what = "cut short before" if name in known else "not compiled before"
             if made and name in clean.passes:
-                what = difference(made.inputs, inputs_of(clean.passes[name]))
-                lines.append(f"{name} (of its inputs, these have changed: {what})")
-            elif name in clean.passes:
-                unknown = name in self.oracle.memory(checkout).made
-                lines.append(f"{name} ({'cut short' if unknown else 'not compiled'} before)")
-            else:
-                lines.append(name)
-        return "\n  ".join(["", *lines])
+                changed = difference(made.inputs, inputs_of(clean.passes[name]))
+                what = f"of its inputs, these have changed: {changed}"
+            lines.append(f"{name} ({what})" if name in clean.passes else name)
+        return "\n  ".join(lines)
 
     def _again(self, checkout: str, state: State, clean: CleanBuild, wanted: list[str]) -> None:
         again = self._scons(checkout, *(["-k"] if clean.status else []), *wanted)
@@ -219,12 +215,10 @@ class Trial:
             if not names:
                 return set()
             extra = {"file": names[0], "text": then.files[names[0]]}
-            self._say(f"  # while clang compiles {event.target}, {names[0]} is saved:")
-            self._say(_heredoc(names[0], then.files[names[0]]))
         self.bench.control(match=event.target, act=act, **extra)
         try:
             if event.mode == "kill":
-                _, run = self.bench.killed(event.checkout, f"-j{event.jobs}")
+                run = self.bench.killed(event.checkout, f"-j{event.jobs}")
             else:
                 run = self.bench.scons(event.checkout, f"-j{event.jobs}")
         finally:
@@ -253,29 +247,12 @@ class Trial:
             inodes = [(here / n).stat().st_ino for n, _ in files if (here / n).exists()]
         return repr((files, inodes, state.compiler))
 
-    def _write(self, event: Event, state: State) -> None:
-        self._show(event, state)
-        self.bench.write(event.checkout, state, replace=event.replace)
-
     def _harm(self, event: Event) -> None:
         for how, name in event.disk:
             self._say(f"  # {how} {event.checkout}/{name}")
-            _HARM[how](self.folder / event.checkout / name)
-
-    def _show(self, event: Event, state: State) -> None:
-        checkout = event.checkout
-        if event.state is state:
-            self._say(f"\n# {' '.join(event.words)}")
-        before = self._shown.get(checkout, {})
-        links = {name: f"-> {target}" for name, target in state.links.items()}
-        links |= {name: f"=> {target}" for name, target in state.hard.items()}
-        files = {**state.all_files("$FOLDER/"), **links}
-        for name in sorted(set(before) - set(files)):
-            self._say(f"rm {checkout}/{name}")
-        for name, text in files.items():
-            if before.get(name) != text:
-                self._say(_changed(f"{checkout}/{name}", before.get(name), text))
-        self._shown[checkout] = files
+            file = self.folder / event.checkout / name
+            if file.exists():  # another change of the same step may have removed it
+                _HARM[how](file)
 
     def _say(self, text: str) -> None:
         self.story.append(text)
@@ -285,47 +262,15 @@ def _file(name: str) -> str:
     return name.replace(":", "_")
 
 
-def _heredoc(name: str, text: str) -> str:
-    return f"cat >{name} <<'END'\n{text.rstrip()}\nEND"
-
-
-def _changed(name: str, before: str | None, text: str) -> str:
-    if text.startswith(("-> ", "=> ")):
-        checkout = name.split("/")[0]
-        how = "-sfrT" if text.startswith("-> ") else "-fT"
-        return f"ln {how} {checkout}/{text[3:]} {name}"
-    if before is None or before.startswith(("-> ", "=> ")):
-        return _heredoc(name, text)
-    lines = difflib.unified_diff(before.splitlines(), text.splitlines(), name, name, "", "", 1, "")
-    return "patch -p0 <<'END'\n" + "\n".join(lines) + "\nEND"
-
-
-def _truncate(file: Path) -> None:
-    if file.exists():
-        os.truncate(file, file.stat().st_size // 2)
-
-
 def _foreign(file: Path) -> None:
-    if file.exists():
-        file.chmod(0o644)
-        file.write_bytes(b"\x7fELF" + b"\0" * (file.stat().st_size - 4))
+    file.chmod(0o644)
+    file.write_bytes(b"\x7fELF" + b"\0" * (file.stat().st_size - 4))
 
 
 def _extend(file: Path) -> None:
-    if file.exists():
-        file.chmod(0o644)
-        with file.open("ab") as end:
-            end.write(b"more")
-
-
-def _protect(file: Path) -> None:
-    if file.exists():
-        file.chmod(0o444)
-
-
-def _touch(file: Path) -> None:
-    if file.exists():  # another change of the same step may have removed it
-        os.utime(file)
+    file.chmod(0o644)
+    with file.open("ab") as end:
+        end.write(b"more")
 
 
 def _rewrite(file: Path) -> None:
@@ -335,13 +280,13 @@ def _rewrite(file: Path) -> None:
 
 
 _HARM = {
-    "touch": _touch,
+    "touch": os.utime,
     "rewrite": _rewrite,
-    "delete": lambda file: file.unlink(missing_ok=True),
-    "truncate": _truncate,
+    "delete": Path.unlink,
+    "truncate": lambda file: os.truncate(file, file.stat().st_size // 2),
     "replace": _foreign,
     "extend": _extend,
-    "protect": _protect,
+    "protect": lambda file: file.chmod(0o444),
 }
 
 
