@@ -116,12 +116,15 @@ class Project(Example):
         assert old in text, old
         self.write(name, text.replace(old, new, 1))
 
-    def setup(self, folder: str = "build", targets: list[str] = TARGETS) -> None:
-        (self.folder / folder).mkdir()
-        listed = ",".join(targets)
-        done = self.call("meson", "setup", f"-Dtargets={listed}", str(self.folder / folder),
-                         str((self.source / self.form).parent))  # fmt: skip
+    def build_first(self) -> Project:
+        """Configure and build, which compiles all, and once."""
+        self.build_folder.mkdir()
+        folders = (self.build_folder, (self.source / self.form).parent)
+        done = self.call("meson", "setup", f"-Dtargets={','.join(TARGETS)}", *map(str, folders))
         assert done.returncode == 0, done.stdout
+        assert self.build()[0] == passes("host", *TARGETS)
+        self.assert_up_to_date()
+        return self
 
     def set_targets(self, *targets: str) -> None:
         done = self.call("meson", "configure", f"-Dtargets={','.join(targets)}")
@@ -132,16 +135,6 @@ class Project(Example):
         done = self.call("ninja")
         assert done.returncode == 0, done.stdout
         return compiles_since(self.folder), done.stdout
-
-    def make_mistake(self) -> str:
-        """Build with a mistake in a source, whose message must be shown; return the right text."""
-        text = (self.source / "scale.hip").read_text()
-        self.write("scale.hip", text + "this is not C++\n")
-        done = self.call("ninja", "-k", "0")
-        assert done.returncode != 0
-        assert "scale.hip:16:1: error:" in done.stdout, done.stdout
-        assert "Traceback" not in done.stdout
-        return text
 
     def assert_up_to_date(self) -> None:
         compiles, said = self.build()
@@ -174,11 +167,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
         clang.write_text(f'#!/bin/sh\nexec {shlex.join(toolchain.clang)} "$@"\n')
         clang.chmod(0o755)
         made.environment["OFFLOAD_CLANG"] = str(clang)
-    made.setup()
-    compiles, _ = made.build()
-    assert compiles == passes("host", *TARGETS)
-    made.assert_up_to_date()
-    return made
+    return made.build_first()
 
 
 def _newer_compiler(project: Project) -> None:
@@ -271,8 +260,7 @@ def test_program(built: Project) -> None:
 def test_precompiled_headers(project: Project) -> None:
     """With ``-Dpch=true`` the same is compiled, to the same bytes, and a body's edit makes none."""
     project.write("saxpy.hip", (project.source / "saxpy.hip").read_text().removeprefix(HEADERS))
-    project.setup()
-    assert project.build()[0] == passes("host", *TARGETS)
+    project.build_first()
     outputs = [*project.build_folder.glob("*.co"), *project.build_folder.glob("*.host.o")]
     without = {file: file.read_bytes() for file in outputs}
     for file in outputs:
@@ -304,10 +292,7 @@ def test_generated_header(project: Project) -> None:
     for depends in ("depends: pchs.get(target, [])", "depends: pchs.get('host', [])"):
         project.edit(NODES, depends, f"{depends} + (name == 'scale' ? [made] : [])")
     project.write("scale.hip", '#include "made.h"\n' + (project.source / "scale.hip").read_text())
-    project.setup()
-    compiles, _ = project.build()
-    assert compiles == passes("host", *TARGETS)
-    project.assert_up_to_date()
+    project.build_first()
     project.write("value.txt", "constexpr int kMade = 2;\n")
     compiles, _ = project.build()
     assert compiles == sorted(f"scale {name}" for name in ("host", *TARGETS))
@@ -316,7 +301,12 @@ def test_generated_header(project: Project) -> None:
 
 def test_error_in_a_source(built: Project) -> None:
     """The build stops with the compiler's message, leaves no output, and goes on when mended."""
-    text = built.make_mistake()
+    text = (built.source / "scale.hip").read_text()
+    built.write("scale.hip", text + "this is not C++\n")
+    done = built.call("ninja", "-k", "0")
+    assert done.returncode != 0
+    assert "scale.hip:16:1: error:" in done.stdout, done.stdout
+    assert "Traceback" not in done.stdout
     left = {path.name for path in built.build_folder.iterdir()}
     stems = ["scale.host.o", *(f"scale.{name.replace(':', '_')}.co" for name in TARGETS)]
     assert left.isdisjoint(stems)
@@ -327,31 +317,6 @@ def test_error_in_a_source(built: Project) -> None:
     compiles, _ = built.build()
     assert compiles == sorted(f"scale {name}" for name in ("host", *TARGETS))
     built.assert_up_to_date()
-
-
-def test_two_builds_at_once(project: Project) -> None:
-    """Two build folders of one source tree can be built at the same time, with equal results."""
-    folders = ("build", "other")
-    for folder in folders:
-        project.setup(folder, TARGETS[:2])
-    builds = [
-        subprocess.Popen(
-            [program("ninja")],
-            cwd=project.folder / folder,
-            env=project.environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for folder in folders
-    ]
-    output = [build.communicate(timeout=300)[0] for build in builds]
-    assert [build.returncode for build in builds] == [0, 0], output
-    assert compiles_since(project.folder) == sorted(2 * passes("host", *TARGETS[:2]))
-    images = [sorted((project.folder / folder).glob("*.co")) for folder in folders]
-    assert len(images[0]) == 2 * len(SOURCES)
-    for one, other in zip(*images, strict=True):
-        assert one.read_bytes() == other.read_bytes()
-    project.assert_up_to_date()
 
 
 def test_configured_anew(built: Project) -> None:
@@ -378,13 +343,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> OneCommand:
     """Return the main form, built once for all tests: each leaves it up to date."""
     if not any(map(shutil.which, ("hipcc", "clang++", "clang++-22"))):
         missing("a compiler for HIP")
-    folder = tmp_path_factory.mktemp("launched")
-    made = make_project(folder, OneCommand)
-    made.setup()
-    compiles, _ = made.build()
-    assert compiles == passes("host", *TARGETS)
-    made.assert_up_to_date()
-    return made
+    return make_project(tmp_path_factory.mktemp("launched"), OneCommand).build_first()
 
 
 def test_one_command_for_each_source(launched: OneCommand) -> None:
@@ -409,14 +368,4 @@ def test_one_command_compiles_what_has_changed(launched: OneCommand) -> None:
     assert launched.build()[0] == []
     launched.edit("scale.hip", "y[i] *= a", "y[i] += a")
     assert launched.build()[0] == sorted(f"scale {name}" for name in ("host", *TARGETS))
-    launched.assert_up_to_date()
-
-
-def test_error_with_one_command(launched: OneCommand) -> None:
-    """An error leaves no object; mended, only what was not compiled before is."""
-    text = launched.make_mistake()
-    assert not list(launched.build_folder.rglob("scale.hip.o"))
-    compiles_since(launched.folder)
-    launched.write("scale.hip", text)
-    assert launched.build()[0] == []
     launched.assert_up_to_date()
