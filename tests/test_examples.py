@@ -87,12 +87,8 @@ def copied(name: str, folder: Path, compiler: str) -> tuple[Path, Callable[[], l
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_rdc_library(tmp_path: Path, compiler: str) -> None:
-    """examples/rdc_library links device code once per target; a target's flag, its link only."""
+    """examples/rdc_library links device code once per target."""
     folder, scons = copied("rdc_library", tmp_path, compiler)
-
-    def links(lines: list[str]) -> list[str]:
-        return [line for line in lines if line.startswith("LINK")]
-
     first = scons()
     gpus = TARGETS[1:]
     for source in ("app/app.hip", "geometry/length.hip", "geometry/scale.hip"):
@@ -100,7 +96,8 @@ def test_rdc_library(tmp_path: Path, compiler: str) -> None:
             f"HIP [{target or 'host'}] {source}" for target in TARGETS
         )
     files = {target: target.replace(":", "_") for target in gpus}
-    assert sorted(links(first)) == [f"LINK [{t}] app/app.{files[t]}.co" for t in gpus]
+    links = sorted(line for line in first if line.startswith("LINK"))
+    assert links == [f"LINK [{t}] app/app.{files[t]}.co" for t in gpus]
     assert "is up to date" in scons()[-1]
 
     program = folder / "app" / "app"
@@ -115,18 +112,6 @@ def test_rdc_library(tmp_path: Path, compiler: str) -> None:
     for path in images.values():
         tables = read_elf_tables(memoryview(path.read_bytes()), path=path)
         assert found[1] in {symbol.name for symbol in tables.named_symbols() if symbol.defined}
-
-    before = {target: path.read_bytes() for target, path in images.items()}
-    script = folder / "geometry" / "SConscript"
-    flagged = "env.OffloadObject('scale.hip', OFFLOAD_ARCH_FLAGS={'gfx90a': ['-U__gfx90a__']})"
-    script.write_text(script.read_text().replace('Glob("*.hip")', f"['length.hip', {flagged}]"))
-    changed = scons()
-    assert [line for line in changed if line.startswith("HIP")] == [
-        "HIP [gfx90a:xnack+] geometry/scale.hip"
-    ]
-    assert links(changed) == ["LINK [gfx90a:xnack+] app/app.gfx90a_xnack+.co"]
-    assert [t for t in gpus if images[t].read_bytes() != before[t]] == ["gfx90a:xnack+"]
-    assert "is up to date" in scons()[-1]
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
@@ -144,20 +129,6 @@ def test_cuda_add(tmp_path: Path, compiler: str) -> None:
     assert ran.count("  cubin for sm_") == len(processors) - 2  # where ptxas is found
     assert "kernel registered: _Z3addiPKfS0_Pf" in ran
     assert "add: no CUDA device" in ran
-
-
-def test_cuda_add_with_its_runtime(tmp_path: Path) -> None:
-    """With NVIDIA's runtime the example links with it, starts, and computes where a GPU is."""
-    toolkit = Path(os.environ.get("CUDA_PATH", "/usr/local/cuda"))
-    if not (toolkit / "lib64/libcudart.so").exists():
-        pytest.skip("no CUDA toolkit; the example is built with a stand-in for its runtime")
-    folder = tmp_path / "cuda_add"
-    shutil.copytree(ROOT / "examples/cuda_add", folder)
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_PATH": str(toolkit)}
-    run_tool(sys.executable, "-m", "SCons", "-Q", cwd=folder, env=environment)
-    ran = run_tool(folder / "add")
-    assert "stand-in" not in ran
-    assert "add: no CUDA device" in ran or "add: 0 of 100000 values wrong, no error" in ran
 
 
 def test_all_examples_without_runtimes(tmp_path: Path) -> None:
@@ -208,16 +179,6 @@ def test_openmp_dot_runs_on_a_device(tmp_path: Path) -> None:
     assert [i.target_id for i in list_images(folder / "dot.gfx90a.co.offload")] == ["gfx90a"]
     ran = run_tool(folder / "dot", env=environment)
     assert "computed on a device" in ran
-
-    # An editor's atomic save: equal content, another inode, other names of target regions.
-    shutil.copy(folder / "dot.c", folder / "new.c")
-    (folder / "new.c").replace(folder / "dot.c")
-    saved = scons()
-    for name in ("host", "gfx906", "gfx90a", "x86_64-pc-linux-gnu"):
-        assert f"OPENMP [{name}] dot.c" in saved
-        assert f"OPENMP [{name}] device.c" not in saved
-    again = run_tool(folder / "dot", env=environment)
-    assert again == ran
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import offload_tool
-from tests.conftest import run_tool, try_tool
+from tests.conftest import run_tool
 
 
 def test_every_name_is_what_its_module_has() -> None:
@@ -37,20 +37,6 @@ def test_lists_agree() -> None:
 def test_unknown_name() -> None:
     with pytest.raises(AttributeError, match="module 'offload_tool' has no attribute 'nothing'"):
         _ = offload_tool.nothing
-
-
-def test_misspelled_name_is_seen_by_type_checkers(tmp_path: Path) -> None:
-    script = tmp_path / "user.py"
-    script.write_text(
-        "from offload_tool import bundle_file\n"
-        "import offload_tool\n"
-        "offload_tool.unbundle()\n"
-        "reveal_type(offload_tool.list_entry_ids('x'))\n"
-    )
-    done = try_tool(sys.executable, "-m", "mypy", "--config-file=", "--cache-dir", tmp_path, script)
-    assert 'Module "offload_tool" has no attribute "bundle_file"' in done.stdout
-    assert 'Module has no attribute "unbundle"' in done.stdout
-    assert "list[str]" in done.stdout.replace("builtins.", "")
 
 
 def test_import_loads_little() -> None:

@@ -18,7 +18,7 @@ from tests.toolchain.installed import Rocm
 
 pytestmark = pytest.mark.cluster
 
-CALLS = 6
+
 OUTPUTS = "[rs]*.gfx*.[bc][co]"
 PLAIN = ("-nogpuinc", "-nogpulib")
 SCONSTRUCT = """
@@ -178,19 +178,6 @@ def test_device_libraries(cluster: Cluster, rocm: Rocm, how: str, tmp_path: Path
     assert made[2] == made[3]
     assert made[0] != made[2]
     assert counters(cluster) == (2, 2, 0, 0)
-
-
-def test_calls_at_once(cluster: Cluster, tmp_path: Path) -> None:
-    """Concurrent calls use one local server, whose counters have them all."""
-    names = [f"k{index}" for index in range(CALLS)]
-    for name in names:
-        kernel = f"__attribute__((global)) void {name}(int* p) {{ *p = 1; }}\n"
-        (tmp_path / f"{name}.hip").write_text(kernel)
-    running = [compiling(cluster, tmp_path, name) for name in names]
-    assert [finished(process) for process in running] == [""] * CALLS
-    compiles, distributed, again, _ = counters(cluster)
-    assert distributed + again == compiles == CALLS
-    assert distributed > 0
 
 
 def test_launch(cluster: Cluster, rocm: Rocm, tmp_path: Path) -> None:

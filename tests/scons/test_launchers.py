@@ -222,29 +222,6 @@ def test_wrong_outputs_are_caught(project: Project, case: Misled) -> None:
     assert not (project.folder / case.output).exists()
 
 
-def test_stale_depfile(project: Project) -> None:
-    """The depfile of a compile that failed is not taken for one that a compiler cache left out."""
-    project.write("old.h", "#define HERE 1\n")
-    project.write("k.hip", '#include "old.h"\n' + KERNEL + "this is not C++\n")
-    project.sconstruct("env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906')\n")
-    assert project.run().status != 0
-    project.write("new.h", "#define HERE 1\n")
-    project.write("k.hip", '#include "new.h"\n' + KERNEL)
-    project.script(
-        "launcher",
-        '#!/bin/sh\nsaved=; set -- $(echo "$@" | sed "s/-Xclang -dependency-file -Xclang '
-        '[^ ]*//; s/-Xclang -MT -Xclang object//")\nexec "$@"\n',
-    )
-    project.sconstruct(
-        "env['OFFLOAD_LAUNCHER'] = File('#launcher').abspath\n"
-        "env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906')\n"
-    ).build()
-    project.write("old.h", "#define HERE 2\n")
-    project.assert_up_to_date()
-    project.write("new.h", "#define HERE 2\n")
-    assert "HIP [gfx906] k.hip" in project.run().actions
-
-
 def test_users_own_order(project: Project) -> None:
     """A launcher runs a user's own command line, which has a flag behind the output."""
     project.write("k.hip", KERNEL)

@@ -153,39 +153,6 @@ def test_atomic_save(regions: Project, saved: str) -> None:
     assert f"_{(regions.folder / saved).stat().st_ino:x}_region_" in name
 
 
-def test_source_replaced_during_the_build(regions: Project) -> None:
-    """A source saved after its host IR was made fails the device, and the next build is whole."""
-    count = regions.folder / "count"
-    counting = count.read_text()
-    save = "cp -p work.c saved.c && mv saved.c work.c"
-    count.write_text(
-        counting.replace(
-            "exec",
-            f'case "$*" in *=gfx906*) [ -e twice ] || {{ {save}; }}; esac\nexec',
-        )
-    )
-    run = regions.fails("-Q", "-j1")
-    assert "[work.gfx906.bc]" in run.errors
-    assert "expected the kernels that 'work.host.bc' starts, but __omp_offloading_" in run.errors
-    assert "the source was replaced between the two compiles" in run.errors
-    assert not (regions.folder / "work.gfx906.bc").exists()
-    count.write_text(counting)
-    assert regions.build_once() == ALL
-
-
-def test_stale_host_ir(regions: Project) -> None:
-    """The host IR of another state of the source, in a restored folder, is made again."""
-    regions.build()
-    old = regions.read("work.host.bc")
-    replace(regions.folder / "work.c")
-    regions.build()
-    new = regions.read("work.gfx906.bc")
-    (regions.folder / "work.host.bc").write_bytes(old)
-    (regions.folder / "work.gfx906.bc").unlink()
-    assert regions.build("work.gfx906.bc") == passes("work.c", "gfx906", "host-ir")
-    assert regions.read("work.gfx906.bc") == new
-
-
 def test_generated_source(regions: Project) -> None:
     """A source that the build makes compiles at once; made anew, everything goes together."""
     (regions.folder / "work.c").rename(regions.folder / "work.in")

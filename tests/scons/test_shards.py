@@ -57,7 +57,7 @@ def outputs(folder: Path) -> dict[str, bytes]:
     return {str(name.relative_to(folder)): name.read_bytes() for name in names}
 
 
-@pytest.mark.parametrize("layout", [hip, hip_with_debug_information, rdc, kpack, cuda])
+@pytest.mark.parametrize("layout", [hip_with_debug_information, rdc, kpack, cuda])
 def test_join_compiles_no_device_code(
     project: Project, tmp_path: Path, layout: Callable[[Project], str]
 ) -> None:
