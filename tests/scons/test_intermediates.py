@@ -7,7 +7,7 @@ import re
 import pytest
 
 from offload_tool.operations.list_images import list_images
-from tests.scons.conftest import ALL, KERNEL, Project, contents, passes
+from tests.scons.conftest import ALL, KERNEL, RUNTIME, Project, contents, passes
 from tests.scons.judging import compiler_script
 
 SOURCES = "sources = ['k.hip', 'runtime.c']\n"
@@ -59,33 +59,47 @@ def test_programs_that_differ(
         assert cuids[0] != cuids[1]
 
 
-def test_a_third_program(project: Project) -> None:
-    """Programs that are alike share the nodes in between, whatever these are called."""
-    assert project.sconstruct(
-        PLAIN
-        + "for n in ('q', 'r'):\n"
-        + "    env.OffloadProgram(n, sources, CPPDEFINES={'VALUE': 2}, OFFLOAD_COMPRESS='zstd')\n"
-    ).build() == sorted(ALL * 2)
-    assert not list(project.folder.glob("k.r.*"))
-    assert project.read("q") == project.read("r")
+OTHER = "env.OffloadProgram('{}', sources, CPPDEFINES={{'VALUE': {}}}, {})\n"
+SHARING = {  # what is built, how often the source is compiled, and two files that are equal or not
+    "a third program": (
+        PLAIN + "".join(OTHER.format(n, 2, "OFFLOAD_COMPRESS='zstd'") for n in "qr"),
+        *(2, ("q", "r"), True),
+    ),
+    "relocatable": (
+        "env['OFFLOAD_RDC'] = True\n" + PLAIN + OTHER.format("q", 2, ""),
+        *(2, ("p.gfx906.co", "q.gfx906.co"), False),
+    ),
+    "two folders": (
+        PLAIN + OTHER.format("d2/q", 2, "") + OTHER.format("d3/q", 3, ""),
+        *(3, ("d2/q", "d3/q"), False),
+    ),
+    "a library of the same name": (
+        "env['OFFLOAD_RDC'] = True\n" + PLAIN + "env.OffloadSharedLibrary('p', 'other.hip')\n",
+        *(1, ("p.gfx906.co", "p.shared.gfx906.co"), False),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("body", "times", "files", "are_equal"), SHARING.values(), ids=SHARING.keys()
+)
+def test_nodes_that_are_shared(
+    project: Project, body: str, times: int, files: tuple[str, str], are_equal: bool
+) -> None:
+    """Programs that are alike share the nodes in between, whatever their names; others do not."""
+    project.write("other.hip", KERNEL.replace("kernel", "other"))
+    compiled = [name for name in project.sconstruct(body).build_once() if name.startswith("k.hip")]
+    assert compiled == sorted(ALL * times)
+    one, two = contents(project.folder, files).values()
+    assert (one == two) == are_equal
 
 
 def test_two_libraries_in_one_program(project: Project) -> None:
     """Two libraries of one source with other flags can be linked together, and both register."""
-    project.write(
-        "k.hip",
-        (project.folder / "k.hip")
-        .read_text()
-        .replace("kernel(int", "NAME(int")
-        .replace("host_value", "HOST"),
-    )
-    project.write(
-        "runtime.c",
-        (project.folder / "runtime.c")
-        .read_text()
-        .replace("int main(void) {", "int h1(void), h2(void);\nint main(void) { h1(); h2();"),
-    )
-    project.write("k.hip", 'extern "C" int HOST();\n' + (project.folder / "k.hip").read_text())
+    kernel = KERNEL.replace("kernel(int", "NAME(int").replace("host_value", "HOST")
+    project.write("k.hip", f'extern "C" int HOST();\n{kernel}')
+    calls = "int h1(void), h2(void);\nint main(void) { h1(); h2();"
+    project.write("runtime.c", RUNTIME.replace("int main(void) {", calls))
     assert project.sconstruct(
         "libraries = [\n"
         "    env.OffloadStaticLibrary(\n"
@@ -98,41 +112,6 @@ def test_two_libraries_in_one_program(project: Project) -> None:
     printed = project.start("p")
     assert printed.count("registered __CLANG_OFFLOAD_BUNDLE__") == 2
     assert {"_Z2k1Pi", "_Z2k2Pi"} <= set(printed)
-
-
-def test_relocatable_programs(project: Project) -> None:
-    """Relocatable programs of one source with other flags are linked of their own device code."""
-    assert project.sconstruct(
-        "env['OFFLOAD_RDC'] = True\n"
-        + PLAIN
-        + "env.OffloadProgram('q', sources, CPPDEFINES={'VALUE': 2})\n"
-    ).build() == sorted(ALL * 2)
-    one, two = (project.folder / f"{name}.gfx906.co" for name in "pq")
-    assert one.read_bytes() != two.read_bytes()
-    project.assert_up_to_date()
-
-
-def test_program_and_shared_library_of_one_name(project: Project) -> None:
-    """A program and a library of one name do not share the nodes that are called after it."""
-    project.write("other.hip", KERNEL.replace("kernel", "other"))
-    project.sconstruct(
-        "env['OFFLOAD_RDC'] = True\n"
-        "env.OffloadProgram('p', ['k.hip', 'runtime.c'])\n"
-        "env.OffloadSharedLibrary('p', ['other.hip'])\n"
-    ).build()
-    one, two = (project.folder / name for name in ("p.gfx906.co", "p.shared.gfx906.co"))
-    assert one.read_bytes() != two.read_bytes()
-
-
-def test_same_name_in_two_folders(project: Project) -> None:
-    """Programs of one name in two folders have nodes of their own where their flags differ."""
-    assert project.sconstruct(
-        PLAIN
-        + "for n in (2, 3):\n"
-        + "    env.OffloadProgram(f'd{n}/q', sources, CPPDEFINES={'VALUE': n})\n"
-    ).build() == sorted(ALL * 3)
-    assert len(list(project.folder.glob("k.q*.gfx906.co"))) == 2
-    project.assert_up_to_date()
 
 
 def test_openmp_programs(project: Project) -> None:
@@ -154,11 +133,8 @@ def test_openmp_programs(project: Project) -> None:
 def test_plain_sources(project: Project) -> None:
     """C and C++ sources of programs with other defines are compiled for each."""
     project.write("main.c", '#include <stdio.h>\nvoid say(void) { printf("%d\\n", VALUE); }\n')
-    project.write(
-        "runtime.c",
-        "void say(void);\n"
-        + (project.folder / "runtime.c").read_text().replace("main(void) {", "main(void) { say();"),
-    )
+    calls = RUNTIME.replace("main(void) {", "main(void) { say();")
+    project.write("runtime.c", f"void say(void);\n{calls}")
     project.sconstruct(
         "sources = ['k.hip', 'runtime.c', 'main.c']\n"
         "env.OffloadProgram('p', sources)\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,8 @@ from tests.scons.conftest import (
     contents,
     device_library_folder,
 )
+from tests.scons.judging import own_clang
+from tests.toolchain.installed import write_bitcode
 
 HEADER = '#include "value.h"\n'
 DEVICES = ["k.gfx906.co", "k.gfx90a_xnack+.co"]
@@ -119,13 +120,8 @@ def test_other_device_libraries(project: Project, tmp_path: Path) -> None:
     """The compiler cache is shown the device libraries, which are in no source."""
     cache = next(ccache(tmp_path / "compiler-cache"))
     folder = device_library_folder(project)
-    args = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-c"]
-    for name, value in (("a", 1), ("b", 2)):
-        text = f"{HIDDEN} int of_library(void) {{ return {value}; }}\n"
-        source = project.write(f"{name}.c", text)
-        command = [*find_toolchain().clang, *args, source, "-o", project.folder / f"{name}.bc"]
-        subprocess.run(command, check=True)
-    shutil.copy(project.folder / "a.bc", folder / "ocml.bc")
+    library, text = folder / "ocml.bc", f"{HIDDEN} int of_library(void) {{ return VALUE; }}\n"
+    write_bitcode(find_toolchain().clang, library, text.replace("VALUE", "1"))
     declared = 'extern "C" __attribute__((device)) int of_library(void);\n'
     project.write("k.hip", declared + KERNEL.replace("VALUE", "of_library()"))
     project.sconstruct(
@@ -133,7 +129,7 @@ def test_other_device_libraries(project: Project, tmp_path: Path) -> None:
         "env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906')\n"
     ).build()
     first = contents(project.folder, ["k.gfx906.co"])
-    shutil.copy(project.folder / "b.bc", folder / "ocml.bc")
+    write_bitcode(find_toolchain().clang, library, text.replace("VALUE", "2"))
     project.build()
     assert cache.hits() == 0
     assert contents(project.folder, ["k.gfx906.co"]) != first
@@ -202,9 +198,7 @@ MISLED = {  # tests/passes has what each check refuses
 @pytest.mark.parametrize("case", MISLED.values(), ids=MISLED.keys())
 def test_wrong_outputs_are_caught(project: Project, case: Misled) -> None:
     """A launcher that gives something else, as if well, fails the build, which keeps nothing."""
-    clang = find_toolchain()
-    if clang.origin.startswith("embedded"):
-        pytest.skip("the embedded compiler is not a single program")
+    clang = str(own_clang())
     project.write("k.c", REGION.replace("VALUE", "1"))
     project.write("k.cu", KERNEL.replace("hipLaunch", "cudaLaunch"))
     project.write("lost.c", "void _Z21__device_stub__kernelPi(int *p) {}\n")
@@ -212,7 +206,7 @@ def test_wrong_outputs_are_caught(project: Project, case: Misled) -> None:
         "fake",
         '#!/bin/sh\nfor word; do [ "$prev" = -o ] && out=$word; prev=$word; done\n'
         f'case "$*" in *-###*) ;; {case.commands}) '
-        f'{case.script.replace("CLANG", clang.clang[0])}\nexit;; esac\nexec "$@"\n',
+        f'{case.script.replace("CLANG", clang)}\nexit;; esac\nexec "$@"\n',
     )
     project.sconstruct(f"env['OFFLOAD_LAUNCHER'] = File('#fake').abspath\n{case.call}")
     run = project.fails("-Q")

@@ -31,16 +31,20 @@ def write_rocm(root: Path, *, version: str = "6.4.1", header: str = HEADER) -> P
     return root
 
 
+def write_bitcode(clang: Sequence[str], output: Path, text: str = "", *flags: str) -> None:
+    """Compile C as a device library, or as a part of one."""
+    args = ["--target=amdgcn-amd-amdhsa", "-nogpulib", *flags, "-x", "c", "-emit-llvm", "-c", "-"]
+    subprocess.run([*clang, *args, "-o", output], input=text, text=True, check=True)
+
+
 def write_device_libraries(
     folder: Path, clang: str | Sequence[str], isa: tuple[str, ...] = ISA
 ) -> Path:
     """Write device libraries: modules of the compiler's own, with nothing in them."""
-    programs = [clang] if isinstance(clang, str) else clang
     folder.mkdir(parents=True)
     empty = folder / "ockl.bc"
-    args = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-Xclang", "-mcode-object-version=none"]
-    args += ["-x", "c", "-emit-llvm", "-c", "/dev/null"]
-    subprocess.run([*programs, *args, "-o", empty], check=True)
+    programs = [clang] if isinstance(clang, str) else clang
+    write_bitcode(programs, empty, "", "-Xclang", "-mcode-object-version=none")
     names = [f"oclc_{option}_{state}" for option in STATES for state in ("on", "off")]
     names += [f"oclc_isa_version_{number}" for number in isa]
     names += [f"oclc_abi_version_{number}" for number in (400, 500, 600)]
@@ -68,10 +72,5 @@ class Rocm(NamedTuple):
 
     def set_answer(self, value: int) -> None:
         """Let the device library's function ``lib_answer`` return `value`."""
-        subprocess.run(
-            [self.clang, "--target=amdgcn-amd-amdhsa", "-nogpulib", "-O1", "-x", "c"]
-            + ["-emit-llvm", "-c", "-", "-o", str(self.libraries / "ocml.bc")],
-            input=f"int __attribute__((const)) lib_answer(void) {{ return {value}; }}",
-            text=True,
-            check=True,
-        )
+        text = f"int __attribute__((const)) lib_answer(void) {{ return {value}; }}"
+        write_bitcode([self.clang], self.libraries / "ocml.bc", text, "-O1")
