@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,34 +16,19 @@ from offload_tool.passes.languages import compile_pass
 from offload_tool.passes.verify_output import check_code_object, check_cubin, check_host_object
 from offload_tool.toolchain.probe import Toolchain
 from tests.conftest import found_toolchain
-
-SOURCE = """\
-struct dim3 { unsigned x, y, z; };
-extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
-__attribute__((global)) void kernel(int* p) { *p = 1; }
-"""
-PLAIN = ["-nogpuinc", "-nogpulib"]
-
-
-def flags_of(target: str) -> list[str]:
-    """Return the flags of the pass for a target ID, or of the host's for none."""
-    stage, device = ("device", parse_target(target)) if target else ("host", None)
-    return compile_pass("hip", stage, "13", device).flags(found_toolchain())
+from tests.passes.test_compile_pass import folder as folder
+from tests.passes.test_compile_pass import run
 
 
 @pytest.fixture
-def compiled(compiler: Toolchain, tmp_path: Path) -> Callable[..., Path]:
-    """Return a function that runs the compiler on the source for a target."""
+def compiled(compiler: Toolchain, folder: Path) -> Callable[[str], Path]:
+    """Return a function that compiles for a target, or for the host."""
 
-    def run(target: str, without: str = "no flag") -> Path:
-        source, output = tmp_path / "k.hip", tmp_path / "out"
-        source.write_text(SOURCE)
-        flags = [flag for flag in flags_of(target) if without not in flag]
-        command = [*compiler.clang, *compiler.local_flags, *flags, *PLAIN, source, "-o", output]
-        subprocess.run(command, check=True, capture_output=True)
-        return output
+    def compile_for(target: str) -> Path:
+        stage, device = ("device", parse_target(target)) if target else ("host", None)
+        return run(compiler, compile_pass("hip", stage, "13", device), folder / "k.hip")
 
-    return run
+    return compile_for
 
 
 def check(output: Path, target: str, cuid: str = "13") -> None:
@@ -62,7 +46,7 @@ def check(output: Path, target: str, cuid: str = "13") -> None:
         *("gfx1100", "gfx1201", "gfx900:xnack-", "gfx9-4-generic", "gfx11-generic", "gfx1250", ""),
     ],
 )
-def test_right_outputs_pass(compiled: Callable[..., Path], target: str) -> None:
+def test_right_outputs_pass(compiled: Callable[[str], Path], target: str) -> None:
     """What the compiler makes for a target ID, or the host, passes the check for it."""
     check(compiled(target), target)
 
@@ -81,20 +65,17 @@ def test_right_outputs_pass(compiled: Callable[..., Path], target: str) -> None:
     ids=["processor", "feature-set", "feature-open", "cuid", "host", "host-cuid", "device"],
 )
 def test_code_of_another_pass(
-    compiled: Callable[..., Path], made: str, asked: str, cuid: str, message: str
+    compiled: Callable[[str], Path], made: str, asked: str, cuid: str, message: str
 ) -> None:
     """The output of another target, feature setting, source or side is refused by name."""
     with pytest.raises(CodeObjectError, match=message):
         check(compiled(made), asked, cuid)
 
 
-def test_bundle_instead(compiled: Callable[..., Path]) -> None:
-    """The driver's own bundle, without --no-gpu-bundle-output, is not a code object."""
-    if shutil.which("clang-offload-bundler"):
-        output = compiled("gfx906", without="bundle")
-    else:
-        output = compiled("gfx906")
-        output.write_bytes(b"__CLANG_OFFLOAD_BUNDLE__" + bytes(8))
+def test_bundle_instead(compiled: Callable[[str], Path]) -> None:
+    """A bundle, as of the driver without --no-gpu-bundle-output, is not a code object."""
+    output = compiled("gfx906")
+    output.write_bytes(b"__CLANG_OFFLOAD_BUNDLE__" + bytes(8))
     with pytest.raises(CodeObjectError, match="found an offload bundle"):
         check(output, "gfx906")
 
@@ -103,7 +84,8 @@ def test_bundle_instead(compiled: Callable[..., Path]) -> None:
 def test_empty_code_object(tmp_path: Path, llvm) -> None:
     """Preprocessed text compiles to an empty code object with status 0; that is refused."""
     (tmp_path / "k.hipi").write_text("int variable;\n")
-    flags = ["-x", "hip-cpp-output", *flags_of("gfx906")[3:], "-nogpulib", "k.hipi"]
+    job = compile_pass("hip", "device", "13", parse_target("gfx906"))
+    flags = ["-x", "hip-cpp-output", *job.flags(found_toolchain())[3:], "-nogpulib", "k.hipi"]
     command = [llvm("clang"), *flags, "-o", "out"]
     assert subprocess.run(command, cwd=tmp_path, check=False).returncode == 0
     with pytest.raises(CodeObjectError, match="from nothing"):
