@@ -5,7 +5,7 @@ binaries and archives are byte layouts. This layer is independent of SCons, comm
 compilers; all higher layers build on it.
 """
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """Version of all bytes that this package writes: part of the signature of each operation in builds.
 
 Increment it only if the bytes for equal inputs change (see `docs/versioning.md`): it makes all

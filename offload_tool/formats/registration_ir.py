@@ -42,8 +42,8 @@ With target IDs, each image also has a string ``__offload_arch[.N]`` in section
 ptr compile options}. The constructor calls ``__tgt_register_image_info`` for each first. LLVM's
 runtimes lack that function, AMD's had it: in generation 22 the call depends on its presence.
 
-The text has a placeholder for each image, which `bitcode.splice_images` or `objects.splice_images`
-replaces by the bytes.
+The text for bitcode has the images' bytes. That for an object has a placeholder for each, which
+`objects.splice_images` replaces.
 
 Generation 23 is 22 with three changes: sanitizers skip the wrappers, sections for Mach-O are
 Darwin's, and relocatable OpenMP images have a section of their own.
@@ -73,11 +73,9 @@ _MACHO_NAMES = {
 }
 """Replaces the usual names in generation 23 for Mach-O."""
 _OLD_ENTRIES = "omp_offloading_entries"
-PLACEHOLDER_SIZE = 1 << 40
-"""In text for bitcode, image N is an array of this many zeros plus N."""
 SECTION_MARK = "offload.image."
 """In text for an object, image N is three bytes in section ``offload.image.N<section>``."""
-_PLACEHOLDER = '[3 x i8] c"\\01\\02\\03"'
+_PLACEHOLDER, _PLACEHOLDER_SIZE = 'c"\\01\\02\\03"', 3
 """Not a string (no final NUL), and of a size without sections of mergeable constants."""
 
 
@@ -122,18 +120,13 @@ def _is_macho_23(registration: Registration) -> bool:
     return registration.generation == 23 and _object_format(registration) == "macho"
 
 
-def bitcode_text(registration: Registration) -> str:
-    """Return the module as LLVM IR; images are arrays of `PLACEHOLDER_SIZE` + N zeros."""
+def bitcode_text(registration: Registration, contents: Sequence[memoryview]) -> str:
+    """Return the module of images with these contents as LLVM IR."""
     section = image_section(registration)
     suffix = f', section "{section}"' if section else ""
     if registration.kind == "openmp" and section:
         suffix += ", align 8"
-    sizes = [image.size for image in registration.images]
-    counts = (PLACEHOLDER_SIZE + number if size else 0 for number, size in enumerate(sizes))
-    texts = [
-        _ImageText(f"[{count} x i8] zeroinitializer", suffix, size)
-        for count, size in zip(counts, sizes, strict=True)
-    ]
+    texts = [_ImageText(_array(content), suffix, len(content)) for content in contents]
     return _ModuleText(registration, texts).text()
 
 
@@ -157,22 +150,30 @@ def object_text(registration: Registration) -> str:
     return _ModuleText(registration, texts, init_arrays=object_format == "elf").text()
 
 
+def _array(content: memoryview) -> str:
+    return f'c"\\{content.hex(chr(92))}"' if content else "zeroinitializer"
+
+
 def _object_format(registration: Registration) -> str:
     return triples.meaning(registration.triple).object_format
 
 
 @frozen
 class _ImageText:
-    """The text of an image's global: type with value, and the rest."""
+    """The text of an image's global: its array, and what follows it."""
 
     value: str
     suffix: str
     size: int | None = None
-    """Size in text for bitcode."""
+    """Bytes in text for bitcode; None for a placeholder."""
 
     @property
     def type(self) -> str:
-        return self.value.partition("]")[0] + "]"
+        return f"[{_PLACEHOLDER_SIZE if self.size is None else self.size} x i8]"
+
+    @property
+    def definition(self) -> str:
+        return f"{self.type} {self.value}{self.suffix}"
 
     def at(self, name: str, offset: int) -> str:
         if not offset:
@@ -318,7 +319,7 @@ class _ModuleText:
         if self.registration.generation == 23:
             unchecked = ", no_sanitize_address, no_sanitize_hwaddress"
         self._add("%fatbin_wrapper = type { i32, i32, ptr, ptr }")
-        self._add(f"@.fatbin_image = internal constant {image.value}{image.suffix}")
+        self._add(f"@.fatbin_image = internal constant {image.definition}")
         self._add(
             f"@.fatbin_wrapper = internal constant %fatbin_wrapper {{ i32 {magic}, i32 1, "
             f'ptr @.fatbin_image, ptr null }}, section "{segment}"{unchecked}, align 8'
@@ -378,7 +379,7 @@ class _ModuleText:
     def _descriptor(self, section: str) -> None:
         for number, image in enumerate(self.images):
             name = self._name("@.omp_offloading.device_image", number)
-            self._add(f"{name} = internal unnamed_addr constant {image.value}{image.suffix}")
+            self._add(f"{name} = internal unnamed_addr constant {image.definition}")
         self._add("%__tgt_device_image = type { ptr, ptr, ptr, ptr }")
         self._add("%__tgt_bin_desc = type { i32, ptr, ptr, ptr }")
         self._tables(section)

@@ -1,7 +1,7 @@
 """Wrap device images into a module that registers them when the host program starts.
 
-LLVM compiles the module around placeholders, in-process. The kernel copies the images' bytes from
-file to file, so memory use does not depend on their size.
+A compiler makes bitcode of the images' bytes as text. It makes an object around placeholders, and
+the kernel copies the bytes from file to file: memory use does not depend on their size.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Protocol
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bitcode import llvmlite
-from offload_tool.formats.bitcode.splice_images import MAX_IMAGE_SIZE, plan_bitcode_with_images
 from offload_tool.formats.magic import OFFLOAD_BINARY, begins
 from offload_tool.formats.offload_binary import iter_offload_binaries, unpacked
 from offload_tool.formats.registration_ir import (
@@ -35,7 +34,7 @@ from offload_tool.util.frozen import frozen
 
 
 class Compiler(Protocol):
-    """What compiles a module without its images, from its LLVM IR and triple."""
+    """What compiles a module, from its LLVM IR and triple."""
 
     def assemble(self, text: str, triple: str, /) -> bytes:
         """Return the module's bitcode."""
@@ -49,6 +48,8 @@ _ELF_ARCHES = """
 aarch64 aarch64_be arm armeb i386 loongarch64 mips64 mips64el powerpc powerpc64 powerpc64le
 riscv32 riscv64 s390x sparc sparc64 thumb x86_64
 """
+MAX_IMAGE_SIZE = (1 << 32) - 1
+"""Bytes; bitcode counts them in 32 bits."""
 ELF_HOSTS = frozenset(_ELF_ARCHES.split())
 """Architectures supported for ELF objects."""
 _ELF_SYSTEMS = frozenset(("", "freebsd", "linux", "netbsd", "openbsd"))
@@ -242,8 +243,8 @@ def _plan_bitcode(
                 "write an object (.o) instead",
                 path=file.path,
             )
-    module = compiler.assemble(bitcode_text(registration), registration.triple)
-    return plan_bitcode_with_images(module, [image.size for image in registration.images])
+    text = bitcode_text(registration, [file.data for file in files])
+    return FilePlan.of([compiler.assemble(text, registration.triple)])
 
 
 def _plan_object(registration: Registration, compiler: Compiler) -> FilePlan:

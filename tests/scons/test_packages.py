@@ -176,5 +176,5 @@ def test_without_llvmlite(project: Project) -> None:
     wrappers = "env.OffloadWrapper('w.o', bundle)\nenv.OffloadWrapper('w.bc', bundle)\n"
     project.sconstruct(WRAPPER + wrappers).build()
     assert images(project.folder / "w.o")[1:] == [("hipv4", target) for target in BOTH]
-    assert (project.folder / "k.hipfb").read_bytes() in (project.folder / "w.bc").read_bytes()
+    assert (project.folder / "w.bc").read_bytes().startswith(b"BC")
     project.assert_up_to_date()

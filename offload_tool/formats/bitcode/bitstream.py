@@ -63,14 +63,11 @@ class Record:
     """Start of skipped 8-bit numbers behind the operands, in bits."""
     count: int = 0
     """Number of skipped 8-bit numbers."""
-    start: int = 0
-    """Position of its abbreviation ID, in bits."""
-    end: int = 0
 
 
 @dataclass(slots=True)
 class Block:
-    """A block, with its old and new positions in units of 4 bytes."""
+    """A block; positions and sizes are in units of 4 bytes."""
 
     number: int
     width: int
@@ -79,7 +76,7 @@ class Block:
     """Position of its header."""
     content_at: int = 0
     size: int = 0
-    """Size of the content when it was read."""
+    """Size of the content."""
 
 
 def top_blocks(bits: Bits) -> Iterator[Block]:
@@ -190,7 +187,6 @@ class Reader:
         abbreviations = list(self.blockinfo.get(block.number, ()))
         described = abbreviations
         while True:
-            start = bits.position
             number = bits.fixed(block.width)
             if number == END:
                 return
@@ -207,7 +203,6 @@ class Reader:
                 yield described[-1]
             else:
                 record = self._record(bits, number, abbreviations)
-                record.start, record.end = start, bits.position
                 if block.number == BLOCKINFO and record.code == SETBID and record.operands:
                     described = self.blockinfo.setdefault(record.operands[0], [])
                 yield record
