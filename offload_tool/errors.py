@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from os import PathLike
 
 from offload_tool.util.escape import one_line
-
-if TYPE_CHECKING:
-    from os import PathLike
 
 _MEMORY = "this needs more memory than there is"
 _FILES = "this needs more open files than there may be (ulimit -n)"

@@ -19,7 +19,7 @@ import bisect
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
@@ -41,10 +41,6 @@ from offload_tool.io.paths import is_within
 from offload_tool.io.spool import Spool
 
 if TYPE_CHECKING:
-    import zipfile
-    from contextlib import AbstractContextManager
-
-    from offload_tool.formats.bitcode.module import EmbeddedObject
     from offload_tool.formats.objects.ar import ArchiveMember, ArchiveReader
     from offload_tool.formats.objects.coff import CoffSection
     from offload_tool.formats.objects.elf.reader import ElfTables
@@ -372,7 +368,15 @@ class Walk(Generic[_T]):
         return sorted(other for other in path.parent.iterdir() if is_wheel(other) and other != path)
 
     def _in_zip(self, location: Location) -> Iterator[_T]:
-        from offload_tool.containers.zip_members import ZipFolder, ZipOverlay, open_zip
+        from offload_tool.containers.zip_members import (
+            ZipFolder,
+            ZipOverlay,
+            open_zip,
+            open_zip_member,
+        )
+
+        def wanted(begin: memoryview) -> bool:
+            return self.scan is not None or recognise(begin) is not None
 
         others = () if location.names else (*self.overlay, *self._other_wheels(location))
         with (
@@ -380,34 +384,22 @@ class Walk(Generic[_T]):
             ZipOverlay(archive, location.source, location.label, others) as overlay,
         ):
             for row in archive.infolist():
-                if not row.filename.endswith("/"):
-                    with self._isolated(f"{location.label}({row.filename})"):
-                        neighbours = ZipFolder(overlay, row.filename)
-                        yield from self._in_zip_member(location, archive, row, neighbours)
-
-    def _in_zip_member(
-        self,
-        location: Location,
-        archive: zipfile.ZipFile,
-        row: zipfile.ZipInfo,
-        neighbours: Neighbours,
-    ) -> Iterator[_T]:
-        from offload_tool.containers.zip_members import open_zip_member
-
-        label = f"{location.label}({row.filename})"
-        inner = _label(location, row.filename, self.policy)
-
-        def wanted(begin: memoryview) -> bool:
-            return self.scan is not None or recognise(begin) is not None
-
-        with open_zip_member(archive, row, location.source, label, wanted) as member:
-            if member is not None:
-                source, offset = member
-                base = None if location.base is None or offset is None else location.base + offset
-                names = (*location.names, row.filename)
-                yield from self.search(
-                    Location(location.path, source, inner, (), names, base, neighbours)
-                )
+                if row.filename.endswith("/"):
+                    continue
+                label = f"{location.label}({row.filename})"
+                with self._isolated(label):
+                    inner = _label(location, row.filename, self.policy)
+                    names = (*location.names, row.filename)
+                    with open_zip_member(archive, row, location.source, label, wanted) as member:
+                        if member is None:
+                            continue
+                        source, offset = member
+                        base = location.base
+                        base = None if base is None or offset is None else base + offset
+                        around = ZipFolder(overlay, row.filename)
+                        yield from self.search(
+                            Location(location.path, source, inner, (), names, base, around)
+                        )
 
     # -- object files ----------------------------------------------------------------
 
@@ -490,9 +482,14 @@ class Walk(Generic[_T]):
             source.data, OFFLOADING_SECTION, path=location.label, forget=source.forget
         ):
             with self.spool() as spool:  # it can begin at any bit, so it is not a range
-                start, end = _unpack(embedded, spool, source)
+                start = forgotten = spool.out.position
+                for chunk in embedded.chunks():
+                    spool.out.write(chunk)
+                    if spool.out.position - forgotten > FORGET_AFTER:
+                        forgotten = spool.out.position
+                        source.forget()
                 with spool.read(location.label) as whole:
-                    part = whole.part(location.label, start, end - start)
+                    part = whole.part(location.label, start, len(whole) - start)
                     inner = Location(location.path, part, location.label, (), location.names, None)
                     rest = (0, len(part), OFFLOADING_SECTION)
                     yield from self.read(Region(inner, FileFormat.OFFLOAD_BINARY, *rest))
@@ -532,17 +529,6 @@ def _strays(
                 done = 0
                 source.forget()
         position = max(position, end)
-
-
-def _unpack(embedded: EmbeddedObject, spool: Spool, source: InputFile) -> tuple[int, int]:
-    """Append an object of `source` to a spool; return its start and end there."""
-    start = forgotten = spool.out.position
-    for chunk in embedded.chunks():
-        spool.out.write(chunk)
-        if spool.out.position - forgotten > FORGET_AFTER:
-            forgotten = spool.out.position
-            source.forget()
-    return start, spool.out.position
 
 
 def _is_file(path: str, status: os.stat_result) -> bool:

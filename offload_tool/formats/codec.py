@@ -29,14 +29,12 @@ from collections.abc import Iterable, Iterator
 from itertools import cycle
 from queue import SimpleQueue
 from threading import Semaphore, Thread
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import zstandard
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError, shortage
-
-if TYPE_CHECKING:
-    from offload_tool.io import StrPath
+from offload_tool.io import StrPath
 
 Method: TypeAlias = 'Literal["zlib", "zstd"]'
 

@@ -25,12 +25,10 @@ import io
 import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from offload_tool.errors import FormatError
-
-if TYPE_CHECKING:
-    from offload_tool.io import StrPath
+from offload_tool.io import StrPath
 
 RECORD = "RECORD"
 SIGNATURES = ("RECORD.jws", "RECORD.p7s")

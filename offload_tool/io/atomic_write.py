@@ -9,17 +9,13 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError, UsageError
 from offload_tool.io.input_file import InputFile, check_maps
 from offload_tool.io.limits import run_budget
 from offload_tool.io.output_file import PERMISSIONS, OutputFile
-from offload_tool.io.paths import STDOUT, closing, naming, remove
+from offload_tool.io.paths import STDOUT, StrPath, closing, naming, remove
 from offload_tool.io.signals import check_stopped, shielded
-
-if TYPE_CHECKING:
-    from offload_tool.io.paths import StrPath
 
 _DESCRIPTORS = "/proc/self/fd"
 _READ_CHUNK = 1 << 20

@@ -23,12 +23,10 @@ from _thread import RLock  # that of `threading`, which loads more
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple
+from os import PathLike
+from typing import Any, NamedTuple
 
 from offload_tool.errors import LimitError, UsageError
-
-if TYPE_CHECKING:
-    from os import PathLike
 
 UNPACKED_RATIO = 100
 """Device code expands 3 to 50 times; decompression bombs expand a thousand times."""

@@ -5,16 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError
-from offload_tool.io.input_file import FileRange
-from offload_tool.io.paths import naming
-
-if TYPE_CHECKING:
-    from offload_tool.io.input_file import InputFile
-    from offload_tool.io.limits import Budget
-    from offload_tool.io.paths import StrPath
+from offload_tool.io.input_file import FileRange, InputFile
+from offload_tool.io.limits import Budget
+from offload_tool.io.paths import StrPath, naming
 
 PERMISSIONS = 0o777
 """No set-user-ID or set-group-ID bits: new content must not run as another user."""

@@ -14,14 +14,12 @@ and `bound` fills them in. A plan can have more `Unopened` files than can be ope
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from offload_tool.errors import FileError
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
 
 HOST = -1
 """The number of the edited file."""

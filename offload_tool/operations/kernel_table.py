@@ -10,15 +10,12 @@ import os
 import re
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
 from offload_tool.formats.kernel import Kernel, waves_per_simd
 from offload_tool.io.process import capture
+from offload_tool.operations.list_images import DeviceImage
 from offload_tool.util.which import which
-
-if TYPE_CHECKING:
-    from offload_tool.operations.list_images import DeviceImage
 
 LOCATION_KEYS = (
     *("file", "member", "container", "index", "id", "kind", "triple", "target_id", "offset"),

@@ -50,7 +50,6 @@ _FORMATS = {
     FileFormat.KPACK: "a kpack archive",
     None: "no container of device images",
 }
-_CHUNK = 1 << 20
 
 
 class MergeError(OffloadError):
@@ -185,7 +184,7 @@ class _Merger:
             plan = plan_host(item.source.data, path=item.label).bound(item.source)
             hosts.append(self.spool.append(plan.write_to))
         for item, host in zip(inputs, hosts, strict=True):
-            if not _equal(hosts[0], host):
+            if host.data != hosts[0].data:
                 raise _contradiction(inputs[0], "one host object", item, "another")
         data = hosts[0].data
         contents = [
@@ -292,7 +291,9 @@ def _merged_entries(inputs: Sequence[Sequence[_Entry]]) -> list[_Entry]:
             if entry.image.kind != OffloadKind.HOST:
                 both = f"'{other.input.label}' and '{entry.input.label}'"
                 raise MergeError(f"{both} both have an entry for '{name}'; take one out (thin)")
-            if not _same_host(other, entry):
+            # Host objects are compared after extraction.
+            are_objects = all(one.image.content.is_host_object for one in (other, entry))
+            if not are_objects and other.content.data != entry.content.data:
                 raise _contradiction(other.input, "one host entry", entry.input, "another")
     hosts = [{e.image.id for e in group if e.image.kind == OffloadKind.HOST} for group in inputs]
     for group, ids in zip(inputs, hosts, strict=True):
@@ -313,12 +314,6 @@ def _merged_entries(inputs: Sequence[Sequence[_Entry]]) -> list[_Entry]:
 
 def _named(ids: Iterable[str]) -> str:
     return f"host entry {', '.join(sorted(ids))}" if ids else "no host entry"
-
-
-def _same_host(first: _Entry, second: _Entry) -> bool:
-    if first.image.content.is_host_object and second.image.content.is_host_object:
-        return True  # object hosts are compared after extraction
-    return _equal(first.content, second.content)
 
 
 def _check_once(rows: Iterable[tuple[object, Location, str]]) -> None:
@@ -355,18 +350,6 @@ def _cuda_order(images: Sequence[CudaImage]) -> tuple[str, bool]:
     if not images:
         return "", False
     return f"sm_{images[0].processor.partition('_')[2]}", images[0].image_kind != "elf"
-
-
-def _equal(first: FileRange, second: FileRange) -> bool:
-    if first.size != second.size:
-        return False
-    for start in range(0, first.size, _CHUNK):
-        size = min(_CHUNK, first.size - start)
-        if first.source.read(first.offset + start, size) != second.source.read(
-            second.offset + start, size
-        ):
-            return False
-    return True
 
 
 def _contradiction(first: Location, what: str, second: Location, other: str) -> MergeError:

@@ -18,9 +18,9 @@ from importlib.metadata import distribution
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
+from offload_tool.operations.diff import Comparison
 from offload_tool.operations.kernel_table import KernelColumns
 from offload_tool.operations.size_report import SizeReport
 from offload_tool.report.views import (
@@ -34,9 +34,6 @@ from offload_tool.report.views import (
     shown,
 )
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from offload_tool.operations.diff import Comparison
 
 _SCRIPTS = ("views.js", "tables.js", "kernel.js", "chart.js")
 _DEFAULT = re.compile(r"export ?\{[^}]*?([\w$]+) as default\b")

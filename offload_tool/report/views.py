@@ -11,9 +11,10 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from offload_tool.formats.kernel import Kernel, waves_per_simd
+from offload_tool.operations.diff import Comparison, KernelChange, TargetChange
 from offload_tool.operations.kernel_table import (
     COLUMNS,
     UNKNOWN,
@@ -23,9 +24,6 @@ from offload_tool.operations.kernel_table import (
 )
 from offload_tool.operations.size_report import SizeReport, SizeRow, fold_smallest
 from offload_tool.util.escape import printable
-
-if TYPE_CHECKING:
-    from offload_tool.operations.diff import Comparison, KernelChange, TargetChange
 
 _LONGEST = 10_000
 """Characters of a text; the longest demangled names of cuBLAS have 4,263."""

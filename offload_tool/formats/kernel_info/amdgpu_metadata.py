@@ -24,16 +24,13 @@ Source: AMDGPUUsage, "Code Object V3 Metadata" to "V5"; checked with llvm-readel
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.kernel import NUMBER_LIMIT, Kernel
 from offload_tool.formats.msgpack_stream import MessagePackReader, reading
 from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.objects.elf.reader import ElfTables
-
-if TYPE_CHECKING:
-    from offload_tool.io import StrPath
+from offload_tool.io import StrPath
 
 _NOTE, _METADATA = b"AMDGPU\0", 32
 _OLD_NOTE, _OLD_METADATA = b"AMD\0", 10

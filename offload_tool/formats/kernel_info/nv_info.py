@@ -30,15 +30,12 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError
 from offload_tool.formats.kernel import NUMBER_LIMIT, WARP, Kernel
 from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.objects.elf.reader import ElfTables, Symbol, read_elf_tables
-
-if TYPE_CHECKING:
-    from offload_tool.io import StrPath
+from offload_tool.io import StrPath
 
 _INFO = b".nv.info"
 _SHARED, _LOCAL = b".nv.shared.", b".nv.local."

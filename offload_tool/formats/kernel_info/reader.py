@@ -13,17 +13,13 @@ Source: the gABI. It applies to AMD's code objects and to cubins.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.cuda.ptx import is_ptx, read_ptx_kernels
+from offload_tool.formats.kernel import Kernel
 from offload_tool.formats.magic import BITCODES, SPIRVS
 from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.objects.elf.reader import ElfTables, is_elf_header
-
-if TYPE_CHECKING:
-    from offload_tool.formats.kernel import Kernel
-    from offload_tool.io import StrPath
+from offload_tool.io import StrPath
 
 _PTX = ("ptx", "relocatable ptx")
 _NO_KIND = (None, "none", "unknown")

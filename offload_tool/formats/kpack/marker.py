@@ -42,7 +42,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from offload_tool.errors import ContentError, FormatError, UnsupportedError, UsageError
 from offload_tool.formats.hip_fatbin import (
@@ -58,11 +58,9 @@ from offload_tool.formats.msgpack_stream import MAPS, check_text, messagepack, r
 from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.objects.elf.reader import ElfTables
 from offload_tool.formats.objects.elf.relocations import LinkedPointers
+from offload_tool.io import StrPath
 from offload_tool.io.limits import effective_budget
 from offload_tool.io.write_plan import FilePlan
-
-if TYPE_CHECKING:
-    from offload_tool.io import StrPath
 
 SECTION = ".rocm_kpack_ref"
 PLACEHOLDER = "@GFXARCH@"

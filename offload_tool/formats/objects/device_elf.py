@@ -51,9 +51,9 @@ from offload_tool.formats.objects.elf.reader import (
     read_elf_tables,
 )
 from offload_tool.formats.targets.processors import processor_of_mach
+from offload_tool.io import StrPath
 
 if TYPE_CHECKING:
-    from offload_tool.io import StrPath
     from offload_tool.io.write_plan import FilePlan
 
 _ELF64_LITTLE = b"\2\1"

@@ -19,15 +19,13 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.magic import ELF as _MAGIC
 from offload_tool.formats.magic import aligned
+from offload_tool.io import StrPath
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from offload_tool.io import StrPath
 
 ET_REL, ET_EXEC = 1, 2
 EM_CUDA, EM_AMDGPU = 190, 224
