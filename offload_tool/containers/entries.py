@@ -131,10 +131,7 @@ class StoredEntry:
         return self.source.data[self.offset : self.offset + min(self.size, size)]
 
     def view(self) -> memoryview:
-        """Return the content: mapped, or in memory for host objects and compressed content.
-
-        :raises ContentError, LimitError: it is damaged, or was requested too often.
-        """
+        """Return the content, mapped or in memory; raise ContentError or LimitError."""
         if run := run_budget():
             run.reread(self.size, self.source.path)
         if unpacker := self.cuda or self.frame:
@@ -220,10 +217,7 @@ class OpenedBundle:
         self.write([])
 
     def write(self, rows: Sequence[tuple[StoredEntry, OutputFile]]) -> None:
-        """Append each entry's content to its own file; without entries, only check.
-
-        :raises FormatError, FileError: the bundle is damaged, or a file cannot be written.
-        """
+        """Append each entry's content, if any, to its file; check the bundle. Raise FormatError."""
         # Direct output (standard output) cannot be undone if the hash is wrong.
         if self.stream is not None and all(file.seekable for _, file in rows):
             self.stream.to(_range_writer(rows))
@@ -262,12 +256,10 @@ def read_bundles(
     end: int | None = None,
     path: StrPath,
 ) -> Iterator[ReadBundle]:
-    """Yield the bundles from `start` to `end` of `source`, with zeros between them.
+    """Yield the bundles, with zeros between them, of a range of `source`; raise ContentError.
 
     The file type decides the layout; with None the bytes decide, and there must be a bundle.
     `wanted` selects the IDs to unbundle; without it, all are listed. `path` is for messages.
-
-    :raises FormatError, UnsupportedError: a bundle is broken, or followed by data, or unsupported.
     """
     data = source.data[:end]
     expected = None if file_type else "a bundle"
@@ -303,12 +295,10 @@ def open_bundle(
     wanted: Callable[[str], bool] | None = None,
     stream: bool = False,
 ) -> OpenedBundle:
-    """Read the entries of `source`; it must stay open while they are used.
+    """Read the entries of `source`, which must stay open while they are used; raise ContentError.
 
     `wanted` is as in `read_bundles`. A file that is not a bundle has no entries. With `stream`, a
     single compressed bundle is not yet decompressed; either `check` or `write` does that, once.
-
-    :raises FormatError, UnsupportedError: the bundle is broken, or of a version not supported.
     """
     if stream and file_type not in COMMENT_MARKS and _is_compressed(source.data, 0):
         opened = _open_stream(source)

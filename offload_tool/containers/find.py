@@ -271,10 +271,7 @@ def _find(path: StrPath, walk: Walk[FoundContainer]) -> Iterator[FoundContainer]
 
 
 def containers_in(source: InputFile, label: str) -> Iterator[FoundContainer]:
-    """Yield the containers of a file that is neither folder, zip file nor archive.
-
-    :raises FormatError, UnsupportedError: the file, called `label`, is broken or a variant.
-    """
+    """Yield the containers of a file that is no folder, zip file or archive; raise ContentError."""
     yield from Walk(_FindPolicy(), containers_of).search(Location.of(source, label), named=True)
 
 

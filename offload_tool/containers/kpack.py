@@ -71,11 +71,10 @@ def _entry(source: InputFile, image: KpackImage, label: str) -> KpackEntry:
 def wrapper_code_objects(
     tables: ElfTables, location: Location
 ) -> Iterator[tuple[MarkedWrapper, list[KpackEntry], tuple[str, ...]]]:
-    """Yield each wrapper of a host program with its code objects in the existing archives.
+    """Yield each wrapper of a host program with its code objects, and faults of their archives.
 
-    An entry is readable until the next wrapper; the last item lists faults of the archives.
-
-    :raises FormatError: a wrapper or marker is broken, or names an archive in another folder.
+    An entry is readable until the next wrapper. Raises FormatError: a wrapper or marker is broken,
+    or names an archive in another folder.
     """
     if location.neighbours is None and not location.files:
         return
@@ -90,10 +89,7 @@ def wrapper_code_objects(
 
 
 def neighbouring_archives(tables: ElfTables, path: str) -> list[str]:
-    """Return the archives in folders that the loader would find for the host program at `path`.
-
-    :raises FormatError: a wrapper or marker is broken, or names an archive in another folder.
-    """
+    """Return the archives that the loader would find for a host program; raise FormatError, too."""
     with ExitStack() as stack:
         archives = _Archives(_Folder(path, stack))
         wrappers = marked_wrappers(tables)

@@ -80,11 +80,9 @@ def found_binary(
 def find_offload_binaries(
     source: InputFile, *, padding: bool = True
 ) -> Iterator[Iterator[FoundBinary]]:
-    """Yield the offload binaries in `source`, in file order, while the block runs.
+    """Yield the offload binaries in `source`, in order, while the block runs; raise ContentError.
 
     `padding` allows zeros around binaries, which LLVM 22 rejects.
-
-    :raises FormatError, UnsupportedError, FileError: a part is broken, a variant, or unreadable.
     """
     with ExitStack() as stack:
         reader = _RegionReader(stack, padding=padding)

@@ -81,10 +81,7 @@ def _may_have_code(location: Location) -> bool:
 
 
 def relocatable_kinds(path: StrPath) -> frozenset[str]:
-    """Return the offload kinds of relocatable device code in an object or archive, if any.
-
-    :raises ContentError, FileError: device code is broken or unsupported, or the file unreadable.
-    """
+    """Return the offload kinds of relocatable code in an object or archive; raise ContentError."""
     return kinds_and_files(path)[0]
 
 

@@ -190,10 +190,7 @@ class CopyPolicy(Policy):
 
 
 def open_members(location: Location, policy: Policy) -> Iterator[tuple[ArchiveMember, Location]]:
-    """Yield an archive's members; the file of a thin archive's member is open until the next.
-
-    :raises FormatError, UnsupportedError, FileError: the archive is broken, nested, or incomplete.
-    """
+    """Yield an archive's members, each open until the next; raise ContentError or FileError."""
     for member in policy.members(location):
         with open_member(location, member, policy) as inner:
             yield member, inner

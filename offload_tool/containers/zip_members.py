@@ -85,8 +85,7 @@ def open_zip_member(
     """Yield a member's content and its offset in `source` (None if it is compressed).
 
     Yields None for a compressed member whose first bytes are not `wanted`; `label` is for messages.
-
-    :raises FormatError, UnsupportedError, LimitError: it is broken, encrypted, or too large.
+    Raises FormatError, UnsupportedError or LimitError: it is broken, encrypted, or too large.
     """
     if row.compress_type == zipfile.ZIP_STORED and not row.flag_bits & _ENCRYPTED:
         # Nothing is decompressed, but many rows can refer to the same bytes.

@@ -132,12 +132,10 @@ def split(parts: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
 def compress(
     chunks: Iterable[memoryview], size: int, *, method: Method = "zstd", level: int | None = None
 ) -> Iterator[bytes]:
-    """Compress `chunks`, `size` bytes in total, into one frame or stream.
+    """Compress `chunks`, `size` bytes in total, into one frame or stream; raise UsageError.
 
     zstd accepts any level: 0 is the default, 3, and levels out of range mean the nearest one. zlib
     has levels -1 (default) to 9, and one thread.
-
-    :raises UsageError: zlib has no such level.
     """
     if method == "zlib":
         level = -1 if level is None else level
@@ -298,10 +296,9 @@ class ZstdStream(_Stream):
 
 
 class ZlibStream(_Stream):
-    """A zlib stream in `data` from `start`, at most up to `end`.
+    """A zlib stream in `data` from `start`, at most up to `end`; iteration decompresses in chunks.
 
-    Iteration decompresses in chunks; after it, `end` is the end of the stream. `max_size` is the
-    maximum size of the content.
+    After it, `end` is the end of the stream. `max_size` is the maximum size of the content.
     """
 
     exact_size = None  # a zlib stream does not record its content size

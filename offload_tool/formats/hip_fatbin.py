@@ -167,12 +167,10 @@ def plan_embedding(
     for_all: bool = False,
     into: EmbeddingSection = EMBEDDED_BUNDLE,
 ) -> FilePlan:
-    """Return a plan of the object that embeds a bundle of `size` bytes, content 0.
+    """Return a plan of the object that embeds a bundle, content 0, of `size`; raise UsageError.
 
     `hashes` are those of the host objects' CUIDs (see `cuid_hash`). The one bundle `for_all` of a
     program also has the symbols without a hash. The content goes `into` a section.
-
-    :raises UsageError: this package cannot write objects for the host architecture.
     """
     arch = host_triple.split("-", 1)[0]
     if arch not in _HOSTS:

@@ -129,12 +129,7 @@ class MessagePackReader:
 
 @contextmanager
 def reading(data: memoryview, refuse: Callable[[str], OffloadError]) -> Iterator[MessagePackReader]:
-    """Read a document at the beginning of `data`; other bytes may follow it.
-
-    `refuse` makes the error for broken data.
-
-    :raises UsageError: msgpack is not installed.
-    """
+    """Read a document at the beginning of `data`; `refuse` makes the errors but UsageError."""
     library = messagepack()
     try:
         yield MessagePackReader(data, refuse)

@@ -219,10 +219,7 @@ class OffloadBinaryLayout:
 
 
 def offload_kind_name(number: int, dialect: Dialect | None = None) -> str:
-    """Return the name of an offload kind: ``unknown`` if the dialect lacks the number.
-
-    Without a dialect, numbers are LLVM 22's, and 3 is the older hip.
-    """
+    """Return an offload kind's name or ``unknown``; by default LLVM 22's, where 3 is hip, too."""
     if dialect is None and number == _OLD_HIP:
         dialect = "documented"
     return _KIND_NAMES[dialect or "llvm22"].get(number, "unknown")
@@ -249,13 +246,11 @@ def iter_offload_binaries(
     path: StrPath | None = None,
     padding: bool = True,
 ) -> Iterator[OffloadBinary]:
-    """Yield the consecutive binaries from `start` to `end` of `data`.
+    """Yield the consecutive binaries from `start` to `end` of `data`; raise ContentError.
 
     All offsets count from the beginning of `data`. With `padding`, zeros may surround the binaries;
     without, each begins at the end of the last one, as in LLVM 22. Binaries before a broken one are
     yielded before the error. A compressed binary has no images; `inflated` returns them.
-
-    :raises OffloadBinaryError, OffloadBinaryVersionError: one is broken, or of a newer version.
     """
     end = len(data) if end is None else min(end, len(data))
     position = start
@@ -273,12 +268,7 @@ def iter_offload_binaries(
 
 
 def inflated(data: memoryview, binary: OffloadBinary, *, path: StrPath | None = None) -> memoryview:
-    """Return a compressed binary of `data` without compression, in new memory.
-
-    Above 16 MiB that is an anonymous file. `path` is for messages only.
-
-    :raises FormatError, FileError: size or data are wrong, or there is no space for the file.
-    """
+    """Return a binary uncompressed: in memory, or above 16 MiB in an anonymous file."""
     from offload_tool.formats.bundle.compressed import decompress_range
 
     packed = binary.packed
@@ -304,10 +294,7 @@ def inflated(data: memoryview, binary: OffloadBinary, *, path: StrPath | None = 
 def unpacked(
     data: memoryview, binary: OffloadBinary, *, path: StrPath | None = None
 ) -> tuple[memoryview, OffloadBinary]:
-    """Return a binary, and the data with its images: `data`, unless the binary is compressed.
-
-    :raises: as `iter_offload_binaries` and `inflated`.
-    """
+    """Return a binary, and the data with its images: `data`, unless the binary is compressed."""
     if binary.packed is None:
         return data, binary
     content = inflated(data, binary, path=path)
@@ -458,12 +445,10 @@ def plan_offload_binary(
     flags: int = 0,
     keys: Sequence[str] = (),
 ) -> OffloadBinaryLayout:
-    """Return the layout of a version 1 binary with an image of `size` bytes.
+    """Return the layout of a version 1 binary with an image of `size` bytes; raise UsageError.
 
     The pairs are in LLVM's order (`llvm_tables`). `keys` are those of the command line in order,
     including ``file`` and ``kind``; the default is ``file``, the strings' keys, and ``kind``.
-
-    :raises UsageError: a string contains a NUL, or a number does not fit.
     """
     raw = {_encoded(key): _encoded(value) for key, value in strings.items()}
     in_order = map(_encoded, keys or ("file", *strings, "kind"))
@@ -484,12 +469,10 @@ def plan_offload_binary(
 def plan_shared_offload_binary(
     images: Sequence[OffloadImage], *, version: Literal[2, 3] = 2
 ) -> OffloadBinaryLayout:
-    """Return the layout of one binary with all images, which follow `head` without gaps.
+    """Return the layout of one binary with all images, which follow `head`; raise UsageError.
 
     The usual keys are in the order of LLVM 23, which differs from 22's. LLVM 23 writes version 2;
     version 3 is for `write_compressed_offload_binary`. The images' current offsets do not matter.
-
-    :raises UsageError: a string contains a NUL, or a number does not fit.
     """
     rows = [_ordered(image.strings) for image in images]
     strings = {text for row in rows for pair in row.items() for text in pair}

@@ -120,10 +120,7 @@ def edited_record(
     *,
     path: str,
 ) -> bytes | None:
-    """Return the RECORD called `record` with changes, or None; names are relative to its tree.
-
-    :raises FormatError: the RECORD is broken.
-    """
+    """Return the RECORD `record` with changes in its tree, None without any; raise FormatError."""
     root = posixpath.dirname(posixpath.dirname(record))
     try:
         rows = list(csv.reader(io.StringIO(data.decode("utf-8"), newline="")))

@@ -42,10 +42,7 @@ def replace_file(path: StrPath, *, keep_equal: bool = False) -> Iterator[OutputF
 def replace_all(
     paths: Sequence[StrPath], *, keep_equal: bool = False
 ) -> Iterator[list[OutputFile]]:
-    """Write several files as `replace_file` does; if one cannot be written, none is replaced.
-
-    :raises UsageError: two of the paths name one file.
-    """
+    """Write several files as `replace_file` does, or none; raise UsageError if two are one file."""
     outputs: list[OutputFile] = []
     replacements: list[_Replacement] = []
     with ExitStack() as stack:

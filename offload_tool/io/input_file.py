@@ -52,10 +52,7 @@ def describe_file(status: os.stat_result) -> str:
 
 
 def open_regular(path: StrPath) -> tuple[int, int]:
-    """Open a file, and add its size to the budget; return descriptor and size, -1 for a pipe.
-
-    :raises FileError: it is neither regular nor inherited, or cannot be opened.
-    """
+    """Open a file, and add its size to the budget; return descriptor and size, -1 for a pipe."""
     with naming(path):
         _check(path, os.stat(path))
         descriptor = os.open(path, _FLAGS)

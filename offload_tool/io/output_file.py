@@ -63,12 +63,10 @@ class OutputFile:
             raise FileError(self.path, error) from error
 
     def append(self, pieces: Iterable[bytes | memoryview | FileRange | int]) -> None:
-        """Append many pieces; small ones are gathered to save system calls.
+        """Append many pieces; small ones are gathered to save system calls. Raise FileError.
 
         An integer is a number of zeros. Small ranges that are close to each other in a file are
         read together.
-
-        :raises FileError: an input became shorter since it was opened.
         """
         parts: list[bytes | memoryview] = []
         used = 0

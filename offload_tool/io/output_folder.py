@@ -31,12 +31,10 @@ _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class OutputFolder:
-    """An open folder; names are paths below it, with ``/``.
+    """An open folder; names are paths below it, with ``/``. All methods raise FileError.
 
     Messages use `path`. `temporary` is the real location, for writers that need the path of a whole
     output.
-
-    :raises FileError: all methods: the operation fails, or a link is in the way.
     """
 
     def __init__(self, path: Path, temporary: Path, descriptor: int) -> None:
@@ -136,10 +134,8 @@ def _kind(parent: int, name: str) -> str | None:
 def new_folder(directory: StrPath, *, keep_equal: bool = False) -> Iterator[OutputFolder]:
     """Yield a temporary folder, and move its content to `directory` if the block succeeds.
 
-    `directory` is created if necessary. Files of the same names are replaced; with `keep_equal`,
-    those with equal content are left untouched.
-
-    :raises FileError: a file cannot be written, or replaces a folder or the reverse.
+    `directory` is created if necessary. Files of the same names are replaced, or with `keep_equal`
+    left untouched if their content is equal. Raises FileError.
     """
     path = Path(directory)
     with (

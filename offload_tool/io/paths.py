@@ -66,10 +66,7 @@ def is_within(path: StrPath, folder: StrPath) -> bool:
 
 
 def replace_small_file(name: str, data: bytes) -> None:
-    """Write a file by renaming a temporary one next to it, with few modules loaded.
-
-    :raises OSError: it cannot be written; the old file is unchanged.
-    """
+    """Write a file by renaming a temporary one, with few modules loaded; or raise OSError."""
     temporary = f"{name}.{os.urandom(6).hex()}.tmp"
     try:
         with open(temporary, "xb", buffering=0) as file:

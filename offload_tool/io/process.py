@@ -38,11 +38,9 @@ def start(
     environment: Mapping[str, str],
     files: Sequence[int | str | None] = _NO_INPUT,
 ) -> int:
-    """Start a program with `files` as descriptors 0, 1, ...; return its process ID.
+    """Start a program with `files` as descriptors 0, 1, ...; return its process ID. Raise OSError.
 
     They are open files, names of files to append to, or None for ours.
-
-    :raises OSError: it cannot be run.
     """
     program = (
         command[0] if "/" in command[0] else which(command[0], environment.get("PATH", os.defpath))
@@ -78,9 +76,7 @@ def run(
 ) -> int:
     """Run a program with `files` as in `start`; return its status as in `Captured`.
 
-    `timeout` is in seconds; Linux before 5.3 waits without a limit.
-
-    :raises TimeoutError, OSError: it took longer and was ended, or cannot be run.
+    `timeout` is in seconds; Linux before 5.3 waits without a limit. Raises TimeoutError or OSError.
     """
     process = 0
     try:

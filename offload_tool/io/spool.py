@@ -13,12 +13,10 @@ from offload_tool.io.process import file_without_name
 
 
 class Spool:
-    """An anonymous file: `append` and `out` write it, `since` and `read` read it.
+    """An anonymous file: `append` and `out` write it, `since` and `read` read it. Raise FileError.
 
     It ends with its block. Messages call it `name`. It is created in `folder` (default: the usual
     one).
-
-    :raises FileError: the file cannot be created.
     """
 
     def __init__(self, name: StrPath = "temporary file", folder: StrPath | None = None) -> None:

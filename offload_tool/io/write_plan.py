@@ -115,10 +115,7 @@ class FilePlan(NamedTuple):
         return (piece._replace(position=piece.position + by) for piece in self.pieces)
 
     def bound(self, host: Source | int, contents: Sequence[Source] = ()) -> FilePlan:
-        """Replace the numbers of sources by the sources; `HOST` may remain a number.
-
-        :raises FileError, ValueError: a content in a file or in memory has another size now.
-        """
+        """Replace numbers by their sources (`HOST` may stay); raise FileError for another size."""
         return FilePlan(tuple(_bound(piece, host, contents) for piece in self.pieces), self.size)
 
     def write_to(self, out: OutputFile) -> None:

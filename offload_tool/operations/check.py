@@ -395,10 +395,7 @@ class Siblings:
 def find_siblings(
     path: StrPath, *, skipped: Callable[[OffloadError], None] | None = None
 ) -> Iterator[Siblings]:
-    """Yield the siblings among the targets of each file under `path`.
-
-    :raises ContentError, FileError: one cannot be read; images go to `skipped` if it is given.
-    """
+    """Yield the siblings among the targets of each file; raise ContentError or FileError."""
     by_file: defaultdict[str, dict[object, dict[str, tuple[bytes, int]]]] = defaultdict(dict)
     for found in find_containers(path, skipped=skipped):
         if images := _code_of(found, skipped):

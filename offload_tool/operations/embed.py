@@ -146,8 +146,7 @@ def embed_tools_marker(marker: StrPath, output: StrPath, *, host_triple: str) ->
 def read_host_files(paths: Sequence[StrPath]) -> HipHostCode:
     """Return the symbols and entries of the host files that one bundle completes; some add none.
 
-    :raises UsageError, FormatError, FileError: no file is an object, or one is broken.
-    :raises CodeObjectError: a file has kernels that nothing would register.
+    Raises UsageError without an object, CodeObjectError for kernels that nothing would register.
     """
     found, has_objects = HipHostCode(), False
     for path in paths:
@@ -193,10 +192,8 @@ def write_cuda_fatbin(
     compiles PTX. With `may_be_empty`, there may be no image: a program then has only the PTX of its
     sources, which the CUDA driver links, or a source has none.
 
-    :raises UsageError: there is no image, a fat binary cannot name a processor, or a cubin is
-        for another processor.
-    :raises FormatError: a file is neither PTX nor a cubin.
-    :raises FileError: a file cannot be read or written.
+    :raises UsageError: there is no image, or a cubin is for another processor.
+    :raises FormatError, FileError: a file is neither PTX nor a cubin, or cannot be read or written.
     """
     if not images and not may_be_empty:
         raise UsageError("a CUDA fat binary needs at least one image")
@@ -219,9 +216,7 @@ def embed_cuda_fatbin(
     `keep_equal` leaves an equal file untouched.
 
     :raises CodeObjectError: the object has kernels, but was compiled without the placeholder.
-    :raises FormatError: the file is not an ELF object, or is broken.
-    :raises UnsupportedError: the object is not 64-bit little-endian.
-    :raises FileError: a file cannot be read or written.
+    :raises ContentError, FileError: it is no ELF object, or a file cannot be read or written.
     """
     with InputFile(host_object) as host, InputFile(fatbin) as images:
         has_placeholder = object_section.find_placeholder(host.data, path=host_object) is not None
@@ -238,10 +233,7 @@ def embed_cuda_fatbin(
 def embed_offload_binary(
     host_object: StrPath, package: StrPath, output: StrPath, *, keep_equal: bool = False
 ) -> None:
-    """Write a copy of an ELF host object with `package` in its section ``.llvm.offloading``.
-
-    :raises FormatError, FileError: the host object is broken, or a file cannot be used.
-    """
+    """Write a copy of a host object with `package` in ``.llvm.offloading``; raise FormatError."""
     with InputFile(host_object) as host, InputFile(package) as images:
         plan = plan_elf(
             host.data,
@@ -298,11 +290,7 @@ def write_marker(marker: KpackMarker, output: StrPath) -> None:
 
 
 def mark_host_file(path: StrPath, output: StrPath) -> None:
-    """Write a copy, of equal size, of host code whose wrappers refer to markers, if it has any.
-
-    :raises UnsupportedError: the file is bitcode, or a thin archive.
-    :raises FormatError, FileError: it is broken, or cannot be read or written.
-    """
+    """Write a copy, of equal size, of host code with marked wrappers; raise ContentError."""
     with InputFile(path) as source:
         parts: list[FileRange | bytes] = []
         done = 0
@@ -317,10 +305,8 @@ def mark_host_file(path: StrPath, output: StrPath) -> None:
 def interface_of(paths: Sequence[StrPath]) -> str:
     """Return a digest of the kernels' names and arguments, which all code objects must share.
 
-    A program checks with it that it starts kernels with the right arguments.
-
-    :raises CodeObjectError: the code objects differ; the message names a kernel.
-    :raises ContentError, FileError: a file cannot be read.
+    A program checks with it that it starts kernels with the right arguments. Raises CodeObjectError
+    if the code objects differ.
     """
     import hashlib
 

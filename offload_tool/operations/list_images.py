@@ -233,12 +233,7 @@ def kernels_of(
     skipped: Callable[[OffloadError], None] | None = None,
     silent: Callable[[str], None] | None = None,
 ) -> tuple[Kernel, ...] | None:
-    """Return the kernels of an image, as `iter_kernels` does, or None after a call of `silent`.
-
-    Of unreadable images it is None, too, after a call of `skipped`.
-
-    :raises ContentError, LimitError: it cannot be read, without `skipped`, or has too many.
-    """
+    """Return an image's kernels, or None after a call of `silent` or `skipped` (`iter_kernels`)."""
     if image.kind == OffloadKind.HOST:
         return None
     label = f"{found.label}, {image.id}"

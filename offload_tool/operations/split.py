@@ -208,10 +208,7 @@ class _Splitting:
         """Target IDs of non-HIP code."""
 
     def plan(self, location: Location, name: str, root: str, archives: str) -> FilePlan | None:
-        """Plan the file called `name` without its HIP code; None if it has none.
-
-        Kernel keys are relative to `root`, and the pattern `archives` to the file.
-        """
+        """Plan a file without its HIP code; keys are relative to `root`, `archives` to it."""
         source, label = location.source, location.label
         is_elf = recognise(source.data) is FileFormat.ELF
         tables = read_elf_tables(source.data, path=label) if is_elf else None

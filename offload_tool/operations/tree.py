@@ -429,8 +429,6 @@ def rewritten(
     """Yield a writer that rewrites a file, folder or wheel to `output`, which may be `path`.
 
     In a folder that is its own output, only changed files are written, or removed.
-
-    :raises FileError: a file cannot be read or written.
     """
     if Path(path).is_dir():
         old, new = Path(path), Path(output)

@@ -473,11 +473,9 @@ class SimilarMembers:
         rows: Sequence[tuple[int, int]],
         reasons: list[tuple[bytes, str]],
     ) -> list[tuple[list[GrowingArchive], bytes, int, int, bytes | None]]:
-        """Return the archives, name, offset, size and symbols of each new member.
+        """Return the archives, name, offset, size and symbols of new members; raise FormatError.
 
         `reasons` receives names of members whose symbols cannot be read, with reasons.
-
-        :raises FormatError: a new member cannot be made.
         """
         made = []
         for index, use, archives in self.wanted:

@@ -46,12 +46,9 @@ _LETTERS = ("", "f", "a")
 def unbundle_cuda_library(
     path: StrPath, output: StrPath, processor: str, *, allow_missing: bool = False
 ) -> None:
-    """Write the archive of a library's code for `processor`; leave an equal one untouched.
+    """Write the archive of the code for `processor` in an archive or object, if it is not equal.
 
-    `path` is an archive or one object.
-
-    :raises OffloadError: no member has code for the processor, without `allow_missing`.
-    :raises FormatError, FileError: a file is broken, or cannot be read or written.
+    Raises OffloadError if no member has code for it, without `allow_missing`; FormatError.
     """
     archive = GrowingArchive()
     with Spool() as spool:

@@ -41,10 +41,7 @@ def _hashable(argument: Any) -> Any:
 
 
 def memoized(size: int) -> Callable[[Callable[P, R]], Memoized[P, R]]:
-    """Cache the `size` latest results by arguments, working directory and PATH, not errors.
-
-    Arguments are hashable, or lists and mappings of hashable values.
-    """
+    """Cache the `size` latest results by hashable arguments, lists or mappings; not errors."""
 
     def decorate(function: Callable[P, R]) -> Memoized[P, R]:
         @functools.lru_cache(maxsize=size)

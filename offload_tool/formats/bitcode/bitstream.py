@@ -80,10 +80,7 @@ class Block:
 
 
 def top_blocks(bits: Bits) -> Iterator[Block]:
-    """Yield the blocks behind a file's magic, up to other data, which may be padding.
-
-    :raises FormatError: a block is truncated; `bits` is at its beginning.
-    """
+    """Yield the blocks behind a file's magic; raise FormatError with `bits` at a truncated one."""
     while bits.end - bits.position >= _BLOCK_HEADER and bits.peek(TOP_WIDTH) == ENTER:
         start = bits.skip(TOP_WIDTH)
         try:

@@ -103,20 +103,14 @@ def is_bitcode(data: memoryview) -> bool:
 
 
 def bitcode_symbols(data: memoryview, *, undefined: bool = False) -> bytes:
-    """Return the defined or `undefined` external symbols of a module, in LLVM's order, NUL-ended.
-
-    :raises FormatError, UnsupportedError: the module is broken, or has no symbol table.
-    """
+    """Return a module's defined or `undefined` external symbols, NUL-ended; raise ContentError."""
     wanted = _GLOBAL | (_UNDEFINED if undefined else 0)
     mask = _UNDEFINED | _GLOBAL | _FORMAT_SPECIFIC
     return b"".join(name + b"\0" for name, flags in _symbols(data) if flags & mask == wanted)
 
 
 def bitcode_names(data: memoryview) -> set[bytes]:
-    """Return the names of all symbols of a module, local and private ones as in an object.
-
-    :raises FormatError, UnsupportedError: the module is broken, or has no symbol table.
-    """
+    """Return the names of all symbols of a module, also local ones; raise ContentError."""
     return {name for name, _ in _symbols(data)}
 
 
@@ -227,10 +221,7 @@ def find_embedded_objects(
     path: StrPath | None = None,
     forget: Callable[[], object] = lambda: None,
 ) -> list[EmbeddedObject]:
-    """Return the objects embedded in bitcode for a section; `forget` can release mapped pages.
-
-    :raises FormatError: the bitcode is broken or truncated.
-    """
+    """Return the objects embedded for a section; `forget` releases pages. Raise FormatError."""
     name = section.encode()
     try:
         data = unwrap_bitcode(data)

@@ -88,10 +88,7 @@ class BundleLayout:
 
 
 def plan_bundle(items: Iterable[tuple[str, int]], alignment: int = 1) -> BundleLayout:
-    """Return the layout of a bundle of (bundle entry ID, size in bytes) items, at any alignment.
-
-    :raises UsageError: no items, an alignment below 1, or a repeated ID.
-    """
+    """Return the layout of a bundle of (bundle entry ID, size in bytes) items; raise UsageError."""
     table = [(name, name.encode("utf-8", "surrogateescape"), size) for name, size in items]
     if alignment < 1:
         raise UsageError(f"bundle alignment must be at least 1, not {alignment}")
@@ -171,10 +168,9 @@ class TableForm:
         self._known = tuple(known.values())
 
     def read(self, data: memoryview, start: int, end: int) -> list[tuple[int, int]] | None:
-        """Read the table at `start` of a bundle that extends to `end` of `data`.
+        """Return position and size of each code object of the bundle from `start` to `end`.
 
-        Returns position and size of each code object in `data`, in bytes. None means that the table
-        has another form, is broken, or does not cover exactly these bytes.
+        None: its table has another form, is broken, or does not cover exactly these bytes.
         """
         room, least = end - start, self._layout.size
         if room < least:

@@ -157,12 +157,10 @@ def compress_bundle(
     method: Method = "zstd",
     level: int | None = None,
 ) -> CompressionReport:
-    """Append the bundle that consists of `parts` to `output`, compressed.
+    """Append the bundle that consists of `parts` to `output`, compressed; raise UsageError.
 
     The output does not depend on the number of cores or on the division into parts. The bundle is
     not copied into memory as a whole.
-
-    :raises UsageError: the version or level cannot be written, or version 2 is too small.
     """
     if version not in (2, 3):
         raise UsageError(f"compressed bundles are written in version 2 or 3, not {version}")
@@ -213,18 +211,12 @@ def _check_version_2(version: int, size: int, what: str) -> None:
 def decompress(
     data: memoryview, header: CompressedHeader, *, path: StrPath | None = None
 ) -> tuple[memoryview, CompressionReport]:
-    """Decompress a bundle: in memory, or above 16 MiB in an anonymous file; see `BundleStream`.
-
-    :raises FormatError, LimitError, FileError: it is damaged, too large, or the disk is full.
-    """
+    """Decompress a bundle: in memory, or above 16 MiB in an anonymous file; see `BundleStream`."""
     return _stored(header.uncompressed_size, BundleStream(data, header, path=path).to)
 
 
 class BundleStream:
-    """A bundle that is decompressed once, as a stream, in bounded memory.
-
-    :raises FormatError, LimitError: it is damaged, or exceeds the run's budget.
-    """
+    """A bundle that is decompressed once, in bounded memory; raise FormatError or LimitError."""
 
     def __init__(
         self, data: memoryview, header: CompressedHeader, *, path: StrPath | None = None
@@ -291,11 +283,9 @@ def decompress_range(
     size_error: Callable[[str], FormatError],
     path: StrPath | None = None,
 ) -> memoryview:
-    """Decompress a range of `data` to exactly `size` bytes, of which the first are `head`.
+    """Decompress a range of `data` to exactly `size` bytes, after `head`; raise FormatError.
 
     `size_error` returns the error for a wrong size from a description of the expected one.
-
-    :raises FormatError, LimitError, FileError: it is damaged, too large, or the disk is full.
     """
     stream = _open_stream(data, start, end, size, method, size_error, path)
     effective_budget(end - start).unpack(size, path)

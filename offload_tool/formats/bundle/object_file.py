@@ -74,10 +74,7 @@ class ObjectEntry:
 
 
 def is_object_file(data: memoryview) -> str | None:
-    """Return the object file format of `data`, or None if LLVM 22 does not recognise one.
-
-    Bitcode, archives, bundles, import libraries and universal Mach-O files are not object files.
-    """
+    """Return an object file's format as LLVM 22 does; None for bitcode, archives and others."""
     if is_elf_header(data):
         return "ELF"
     if is_coff(data):
@@ -90,10 +87,7 @@ def is_object_file(data: memoryview) -> str | None:
 
 
 def read_object_bundle(data: memoryview, *, path: StrPath | None = None) -> tuple[ObjectEntry, ...]:
-    """Read the bundle of an object file: its entries in section order, if any.
-
-    :raises FormatError: `data` is not an object file, or its tables contradict it.
-    """
+    """Read the entries of an object file's bundle, if any, in section order; raise FormatError."""
     sections: Iterable[tuple[bytes, int, int]]
     file_format = is_object_file(data)
     if file_format == "ELF":
@@ -142,9 +136,8 @@ def plan_object_bundle(
 ) -> FilePlan:
     """Return a plan of `host` bundled with (bundle entry ID, size in bytes) items, in order.
 
-    The content of the host's own item is `HOST_MARKER`.
-
-    :raises UsageError, FormatError: no items, an ID twice, or a host that is not ELF, or broken.
+    The content of the host's own item is `HOST_MARKER`. Raises UsageError or FormatError: no items,
+    an ID twice, or a host that is not ELF, or broken.
     """
     if not items:
         raise UsageError("a bundle needs at least one entry")
@@ -162,11 +155,7 @@ def plan_object_bundle(
 
 
 def plan_host(host: memoryview, *, path: StrPath | None = None) -> FilePlan:
-    """Return a plan of the host object: the file without the bundle's sections.
-
-    :raises UsageError, FormatError: the file is no ELF file, or broken.
-    :raises UnsupportedError, LimitError: sections refer to those, or alignments are excessive.
-    """
+    """Return a plan of an ELF file without bundle sections; raise UsageError or ContentError."""
     _check_host(host, path)
     plan = plan_elf(host, removed=lambda name: name.startswith(MAGIC), path=path)
     effective_budget(len(host)).reread(plan.size, path)

@@ -79,12 +79,10 @@ def read_text_bundle(
     wanted: Callable[[str], bool] | None = None,
     path: StrPath | None = None,
 ) -> tuple[BundleEntry, ...]:
-    """Read the entries of a text bundle, in file order; without markers there are none.
+    """Read a text bundle's entries, if any; raise FormatError at an unfinished one.
 
     Only entries `wanted` by their IDs are returned; markers in the others count then. Without it
     all are listed, and contents are not searched.
-
-    :raises FormatError: a returned entry lacks an end marker, or its ID an end of line.
     """
     from offload_tool.formats.bundle.binary import BundleEntry  # not for the markers
 

@@ -403,10 +403,7 @@ def _content_size(content: memoryview, image_kind: str) -> int:
 def decompressed(
     data: memoryview, packed: Packed, *, path: StrPath | None = None
 ) -> bytes | memoryview:
-    """Decompress a payload to exactly `packed.size` bytes; impossible sizes allocate nothing.
-
-    :raises FormatError, UnsupportedError, LimitError: it is damaged, of a new method, too large.
-    """
+    """Decompress a payload to exactly `packed.size` bytes; raise ContentError or LimitError."""
     if not packed.is_readable:
         message = f"cannot be unpacked: how is not publicly known ({packed.method})"
         raise UnsupportedError(message, path=path, offset=packed.offset, field=_PAYLOAD)
@@ -466,11 +463,9 @@ _Fields: TypeAlias = "tuple[int, tuple[int, int], bytes | memoryview, bytes | No
 def plan_cuda_fatbin(
     entries: Sequence[NewCudaEntry], *, level: int | None = None
 ) -> list[bytes | memoryview]:
-    """Return the pieces of a fat binary, in order, as ``fatbinary`` writes it uncompressed.
+    """Return a fat binary's pieces, as ``fatbinary`` writes it; raise UsageError or FormatError.
 
     With `level`, each image is a zstd frame of that level, as of ``fatbinary --compress-all``.
-
-    :raises UsageError, FormatError: a processor is invalid or not the cubin's, or no such content.
     """
     return plan_entries([piece for entry in entries for piece in _pieces(entry, level)])
 

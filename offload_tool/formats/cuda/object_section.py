@@ -56,9 +56,8 @@ ALIGNMENT = 16
 def find_placeholder(data: memoryview, *, path: StrPath | None = None) -> int | None:
     """Return the number of a host object's section that holds the placeholder; None without one.
 
-    Clang creates none for a source without kernels and device variables.
-
-    :raises CodeObjectError, FormatError, UnsupportedError: other content, or no usable ELF file.
+    Clang creates none for a source without kernels and device variables. Raises CodeObjectError for
+    other content, FormatError or UnsupportedError for no usable ELF file.
     """
     expected = "expected a 64-bit little-endian ELF object"
     if not is_elf(data):

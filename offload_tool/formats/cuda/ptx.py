@@ -119,11 +119,9 @@ def shorten(text: bytes | memoryview) -> bytes:
 
 
 def read_ptx_kernels(text: memoryview) -> list[Kernel]:
-    """Read the kernels that a module defines, in order; repeated names count once.
+    """Read the kernels that a module defines; repeated names count once. Raise LimitError.
 
     The time is linear in the size of the text, whatever its content.
-
-    :raises LimitError: the module has too many directives for its size.
     """
     module = bytes(text)
     limit = effective_budget(len(module))

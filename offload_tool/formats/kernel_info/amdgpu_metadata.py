@@ -51,11 +51,7 @@ _REQUIRED = frozenset(_FIELDS) - {".agpr_count", ".vgpr_spill_count", ".sgpr_spi
 
 
 def read_amdgpu_kernels(data: memoryview, *, path: StrPath | None = None) -> list[Kernel]:
-    """Read the kernels of a code object, in metadata order.
-
-    :raises FormatError, UnsupportedError: the metadata is broken, missing, or of a new version.
-    :raises UsageError: msgpack is not installed.
-    """
+    """Read the kernels of a code object, in metadata order; raise ContentError or UsageError."""
     tables = ElfTables(data, path)
     sizes, descriptors = _symbols(tables)
     notes = list(_notes(tables))
@@ -72,10 +68,7 @@ def read_amdgpu_kernels(data: memoryview, *, path: StrPath | None = None) -> lis
 def read_amdgpu_arguments(
     data: memoryview, *, path: StrPath | None = None
 ) -> dict[str, tuple[str, ...]]:
-    """Return one text per argument, by kernel: offset and size in bytes, and the kind of value.
-
-    Arguments that the compiler adds (``hidden_...``) are omitted. Errors: `read_amdgpu_kernels`.
-    """
+    """Return kernels' arguments: offset and size in bytes, and kind; without ``hidden_`` ones."""
     tables = ElfTables(data, path)
     notes = [_Metadata(note, path) for note in _notes(tables)]
     return {name: found for note in notes for name, found in note.arguments().items()}

@@ -49,10 +49,7 @@ def why_no_kernels(image: memoryview, image_kind: str | None = None) -> str | No
 def read_kernels(
     image: memoryview, *, image_kind: str | None = None, path: StrPath | None = None
 ) -> list[Kernel]:
-    """Read the kernels of a code object, a cubin, or PTX; an empty image has none.
-
-    :raises FormatError, UnsupportedError: the image, called `path`, is broken or unknown.
-    """
+    """Read the kernels of a code object, a cubin, or PTX, or of no bytes; raise ContentError."""
     is_elf = is_elf_header(image)
     if image_kind in _PTX or (image_kind in _NO_KIND and not is_elf and is_ptx(image)):
         return read_ptx_kernels(image)
@@ -75,11 +72,10 @@ def read_kernels(
 def read_machine_code(
     data: memoryview, *, path: StrPath | None = None
 ) -> tuple[dict[str, memoryview], list[memoryview]]:
-    """Return an ELF file's functions by name, and what a device loads by section or segment.
+    """Return an ELF file's functions by name, and what a device loads; raise FormatError.
 
-    Functions whose code is not within one section are left out.
-
-    :raises FormatError: its tables are broken.
+    Functions whose code is not within one section are left out. What is loaded is by section, or
+    without sections by segment.
     """
     tables = ElfTables(data, path)
     loaded = [

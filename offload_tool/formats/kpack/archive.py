@@ -124,10 +124,7 @@ def archive_name(group: str, target_id: str) -> str:
 
 
 def read_kpack(data: memoryview, *, path: StrPath | None = None) -> KpackArchive:
-    """Read and check the table of contents of the archive in `data`.
-
-    :raises FormatError, UnsupportedError, UsageError: it is broken, new, or msgpack is missing.
-    """
+    """Read and check the table of contents of an archive; raise ContentError or UsageError."""
     return _KpackReader(data, path).read()
 
 
@@ -411,14 +408,11 @@ def write_kpack(
     target_ids: Sequence[str],
     scheme: str = ZSTD,
 ) -> None:
-    """Append an archive of `images`, in order, to `out`.
+    """Append an archive of `images`, in order, to `out`; equal code objects are stored once.
 
-    `target_ids` are those that a runtime finds. At most one compressed code object is in memory at
-    a time. Equal ones are stored once.
-
-    :raises UsageError: images share key and target ID, a target ID is not in `target_ids`, some
-        reader cannot find a key, a name is not UTF-8, or the scheme is unknown.
-    :raises FormatError, FileError: the scheme has no room for so much, or a file fails.
+    `target_ids` are those that a runtime finds. At most one compressed code object is in memory.
+    Raises UsageError for keys, names and schemes that some reader cannot find or decode,
+    FormatError if the scheme has no room for so much.
     """
     if scheme not in SCHEMES:
         raise UsageError(f"the scheme of a kpack archive is {NONE} or {ZSTD}, not {scheme!r}")

@@ -202,10 +202,7 @@ def is_marked(tables: ElfTables, number: int) -> bool:
 
 
 def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
-    """Yield the marked wrappers of a 64-bit little-endian ELF file, if their marker is in it, too.
-
-    :raises FormatError, UnsupportedError: one is broken, or as `LinkedPointers`.
-    """
+    """Yield an ELF file's marked wrappers, if their marker is in it, too; raise ContentError."""
     if tables.elf_class is not elf.ELF64_LITTLE:
         return
     if tables.header.e_type == elf.ET_REL:
@@ -285,11 +282,9 @@ def plan_marked(wrappers: LinkedWrappers, marker: bytes) -> FilePlan:
 
 
 def plan_unmarked(wrappers: LinkedWrappers, content: FilePlan, starts: Sequence[int]) -> FilePlan:
-    """Return a plan of a marked file with its bundles, `content`, restored.
+    """Return a plan of a marked file with its bundles, `content`, restored; raise UnsupportedError.
 
     `starts` has the start of each wrapper's bundle in `content`.
-
-    :raises UnsupportedError: the change is not safe.
     """
     from offload_tool.formats.objects.elf.segments import plan_grown_elf
 

@@ -134,18 +134,15 @@ def _refuse_import_library(data: memoryview, path: StrPath | None) -> None:
 
 
 class ArchiveReader:
-    """Walks an archive from header to header, and yields its members in order.
+    """Walks an archive from header to header, and yields its members in order; raise ContentError.
 
     Symbol indexes and long-name tables are left out. A thin archive's members are relative to
-    `folder` (default: the folder of the archive's file, `path`); messages name `path`. Members
-    before a broken one are yielded before the error.
+    `folder` (default: the folder of the archive's file, `path`). Members before a broken one are
+    yielded before the error. COFF import libraries, whose members only name functions of a DLL, and
+    thin archives of another archive's members are unsupported.
 
     A caller that reads one kind of members faster calls `read_plain` for members from `position`
     on, and reports the number taken with `skip`; iteration continues behind them.
-
-    :raises FormatError: the data is not an archive, or a header contradicts the data or the format.
-    :raises UnsupportedError: the archive is a COFF import library, whose members only name
-        functions of a DLL, or a thin archive of another archive's members.
     """
 
     def __init__(
@@ -364,12 +361,10 @@ def member_symbols(
     offset: int = 0,
     warn: Callable[[str], object] | None = None,
 ) -> bytes | None:
-    """Return the names of the symbols that `data` defines for other files, each ended by NUL.
+    """Return the symbols that an object defines for others, each ended by NUL; None without one.
 
-    None means no object in ELF, bitcode or COFF; unreadable bitcode and COFF count as none, and
-    `warn` gets the reason. `path` and `offset` are for messages.
-
-    :raises FormatError: the data is an ELF file with a broken symbol table.
+    Unreadable bitcode and COFF count as none, and `warn` gets the reason; a broken ELF file raises
+    FormatError. `path` and `offset` are for messages.
     """
     magic = bytes(data[:4])
     if magic == ELF and len(data) >= _ELF_MIN_SIZE:
@@ -413,11 +408,10 @@ def plan_archive(members: Iterable[NewMember]) -> GrowingArchive:
 
 
 class GrowingArchive:
-    """An archive to write in GNU's format; the output is deterministic.
+    """An archive to write in GNU's format; no member can be added after access to `size`.
 
-    Members are added one by one. They are stored in columns: with many small members, an object for
-    each would cost more time and memory than the content. No member can be added after access to
-    `size`.
+    Members are stored in columns: with many small members, an object for each would cost more time
+    and memory than the content.
     """
 
     def __init__(self) -> None:

@@ -81,10 +81,7 @@ def read_coff_sections(data: memoryview, *, path: StrPath | None = None) -> list
 
 
 def coff_symbols(data: memoryview) -> bytes:
-    """Return the external symbols and weak aliases that `data` defines, each ended by NUL.
-
-    :raises FormatError: the file is truncated, or a name is outside it.
-    """
+    """Return the external symbols and weak aliases, each ended by NUL; raise FormatError."""
     coff = _Coff(data, None)
     absolute = 0xFFFF if coff.symbol is _SYMBOL else 0xFFFFFFFF
     stride, symbols = coff.symbol.size, coff.symbols

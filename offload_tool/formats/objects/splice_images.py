@@ -42,10 +42,7 @@ _OFFLOADING = b".llvm.offloading"
 
 
 def plan_object_with_images(module: bytes, sizes: Sequence[int]) -> FilePlan:
-    """Return a plan of the object with content N, of `sizes[N]` bytes, in marked section N.
-
-    :raises FormatError, UnsupportedError: it is not LLVM's, or an image is too large for it.
-    """
+    """Return a plan of the object with content N of `sizes[N]` bytes in marked section N."""
     data = memoryview(module)
     patched = bytearray(module)
     offsets, end = _patch_elf(data, patched, sizes)
@@ -88,10 +85,7 @@ def _patch_elf(
 def plan_with_content(
     data: memoryview, placeholder: bytes, size: int, *, path: StrPath | None = None
 ) -> FilePlan:
-    """Return a plan of the object `HOST` with content 0 in the one section that is `placeholder`.
-
-    :raises FormatError, UnsupportedError: it is broken, has no such section, or is not LLVM's.
-    """
+    """Return a plan of `HOST` with content 0 in the section `placeholder`; raise ContentError."""
     tables = read_elf_tables(data, path=path)
     index = _section_with(tables, placeholder)
     order = _order(tables)

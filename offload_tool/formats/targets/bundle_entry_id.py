@@ -34,11 +34,7 @@ from offload_tool.util.frozen import frozen
 
 
 class OffloadKind:
-    """The offload kinds that a bundle entry ID may begin with.
-
-    HIP and HIPV4 are equivalent: the number used to denote the ABI, which is now in the code
-    object.
-    """
+    """The offload kinds that a bundle entry ID may begin with; HIP and HIPV4 are equivalent."""
 
     HOST = "host"
     OPENMP = "openmp"
@@ -184,10 +180,7 @@ def _split(text: str) -> tuple[str, str, str, bool]:
 
 
 def _old_target_id(rest: str) -> str | None:
-    """Return the target ID of the old form in `rest`, everything after the OS field.
-
-    It may hold dashes, but no environment looks like a processor, which alone decides.
-    """
+    """Return the target ID in the old form of `rest`, behind the OS field, if any."""
     processor, colon, features = rest.partition(":")
     if not colon:
         processor = rest.removesuffix("-")  # LLVM 22's final dash, if any

@@ -99,10 +99,7 @@ def is_cuda(entry: BundleEntryID) -> bool:
 
 
 def find_fit(code: BundleEntryID, device: BundleEntryID) -> Fit | None:
-    """Return the rule by which `device` can load `code`; None if it cannot.
-
-    `device` has the kind and triple of the code objects it loads.
-    """
+    """Return the rule by which a device with the code's kind and triple loads it, if it can."""
     found = _fit_or_reason(code, device)
     return found if isinstance(found, Fit) else None
 

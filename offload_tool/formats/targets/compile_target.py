@@ -72,10 +72,7 @@ def parse_target(text: str, *, allow_unknown: bool = False) -> CompileTarget:
 def parse_targets(
     items: Iterable[str], kind: str, *, allow_unknown: bool = False
 ) -> tuple[CompileTarget, ...]:
-    """Parse a list of devices; each item may list several. The result is sorted.
-
-    :raises TargetIDError: targets are invalid, conflicting or not for `kind`; all are listed.
-    """
+    """Parse lists of devices, and sort them; raise TargetIDError with all problems."""
     names = [name for item in items for name in split_list(item)]
     ids = parse_target_ids([n for n in names if not _is_triple(n)], allow_unknown=allow_unknown)
     found = {CompileTarget(str(target), target.triple, target) for target in ids}

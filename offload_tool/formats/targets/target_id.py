@@ -151,11 +151,9 @@ def _supported(processor: Processor) -> str:
 
 
 def _conflicts(ids: Iterable[TargetID]) -> Iterator[str]:
-    """Yield why some of the IDs cannot share a bundle.
+    """Yield why some IDs cannot share a bundle: a feature that is Any in one must be Any in all.
 
-    A feature that is Any in one ID must be Any in all IDs of that processor. Every ID that violates
-    this is named with the first of its processor in canonical order, as LLVM 22 reports it.
-    Source: Bundled Code Object Composition.
+    LLVM 22 names each violation with the first ID of its processor in canonical order, too.
     """
     for processor, (first, *others) in itertools.groupby(sorted(ids), key=lambda i: i.processor):
         names = {name for name, _ in first.features}

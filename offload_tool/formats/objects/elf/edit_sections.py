@@ -67,13 +67,10 @@ def plan_elf(
     flags: int = elf.SHF_EXCLUDE,
     alignment: int = 1,
 ) -> FilePlan:
-    """Return a plan of the host with sections added and removed.
+    """Return a plan of the host with sections added and removed; raise ContentError.
 
     `added` has (name, size in bytes) items, for sections of the type `section_type`; `removed` is
     called with each section's name.
-
-    :raises FormatError, UnsupportedError: the host is broken, what stays refers to what is removed,
-        or the result would be too large.
     """
     tables = read_elf_tables(host, path=path)
     if not tables.names_index:
@@ -511,10 +508,7 @@ def _cut(piece: Piece, start: int, end: int | None = None) -> Piece:
 
 
 class _Symbols:
-    """The remaining symbols, with the numbers of their sections, 0 if there is no such section.
-
-    :raises FormatError: the table contradicts its section or the section table.
-    """
+    """The remaining symbols, with the numbers of their sections or 0; raise FormatError."""
 
     def __init__(self, tables: ElfTables, symtab: int, shndx: int) -> None:
         self._tables = tables

@@ -251,10 +251,7 @@ class StringTable:
 
 
 class ElfTables:
-    """An ELF file's tables, read on first use and checked then; see `read_elf_tables`.
-
-    :raises FormatError: the data is not an ELF file, or a table contradicts it.
-    """
+    """An ELF file's tables, read and checked on first use; raise FormatError."""
 
     def __init__(self, data: memoryview, path: StrPath | None = None) -> None:
         self.data = data
@@ -397,10 +394,7 @@ class ElfTables:
                     yield NamedSymbol(spelled, symbol.st_shndx != 0, symbol.is_local)
 
     def exported_names(self) -> bytes:
-        """Return the static symbol table's global, weak and unique symbols, each ended by NUL.
-
-        :raises FormatError: the table contradicts the file.
-        """
+        """Return the static table's symbols for other files, NUL-ended; raise FormatError."""
         tables = self.of_type(SHT_SYMTAB)
         if not tables:
             return b""

@@ -112,8 +112,7 @@ def plan_shrunk_elf(
 
     Bytes behind a replaced range, up to the next one or the section's end, must be zeros and go.
     `patches` are bytes for other offsets, `renamed` new section names; `verb` is for messages.
-
-    :raises FormatError, UnsupportedError: a replacement does not fit, or the change is not safe.
+    Raises ContentError: a replacement does not fit, or the change is not safe.
     """
     rooms = _rooms(tables, replacements)
     shrinker = _Relocatable if tables.header.e_type == elf.ET_REL else _Linked
@@ -139,9 +138,7 @@ def plan_grown_elf(
     """Return a plan of the file with `content` in a page-aligned section `name`, number `replaced`.
 
     `patches` returns bytes for offsets of the old file, from the section's address. The sections
-    `dropped` go.
-
-    :raises UnsupportedError: the change is not safe.
+    `dropped` go. Raises UnsupportedError: the change is not safe.
     """
     return _Grown(tables, (), "joined").plan_with(content, name, patches, replaced, dropped)
 
