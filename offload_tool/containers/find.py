@@ -81,10 +81,6 @@ _FULL_NAMES = {
 _SHT_PROGBITS, _SHF_EXECINSTR = 1, 4
 _CUDA_TRIPLE = "nvptx64-nvidia-cuda-unknown"
 _WRAPPERS = WRAPPER_SECTION.encode()
-_EMPTY: dict[FileFormat | None, str] = {
-    FileFormat.ARCHIVE: "an archive",
-    FileFormat.BITCODE: "bitcode",
-}
 _KNOWN = (
     "a bundle (__CLANG_OFFLOAD_BUNDLE__ or CCOB), an offload binary, an archive, a zip file, or an "
     "ELF or COFF file that embeds one of these"
@@ -280,7 +276,8 @@ def _no_images(data: memoryview, path: StrPath) -> NoContainerError:
         message = f"expected device images, found an ELF file without a {HIP_SECTION} section "
         message += f"(nor {OFFLOADING_SECTION} or {', '.join(CUDA_SECTIONS)})"
         return NoContainerError(message, path=path)
-    name = _EMPTY.get(recognise(data)) or ("an object file" if is_object_file(data) else None)
+    names = {FileFormat.ARCHIVE: "an archive", FileFormat.BITCODE: "bitcode", None: ""}
+    name = names.get(recognise(data), "") or ("an object file" if is_object_file(data) else "")
     if name:
         return NoContainerError(
             f"expected device images, found {name} without any; "
@@ -384,9 +381,11 @@ def _marked_images(region: Region) -> Iterator[FoundContainer]:
 def _code_object(region: Region) -> Iterator[FoundContainer]:
     """Yield a code object, which is a file or in a region, as a container of one image."""
     location, data = region.location, region.location.source.data[region.start : region.end]
-    if region.is_stray:
+    if region.is_stray:  # other data follows
         tables = read_elf_tables(data, path=location.label)
-        data = data[: _elf_end(tables)]
+        ends = [row.sh_offset + row.sh_size for row in tables.sections if row.has_content]
+        ends += [row.p_offset + row.p_filesz for row in tables.segments]
+        data = data[: max(*ends, tables.header_offset(len(tables.sections)), 0)]
     facts = read_code_object(data, path=location.label)
     parts = BundleEntryID(facts.kind, facts.triple, facts.target_id)
     entry = StoredEntry(str(parts), location.source, region.start, len(data))
@@ -394,38 +393,25 @@ def _code_object(region: Region) -> Iterator[FoundContainer]:
     yield FoundContainer(location, FileFormat.CODE_OBJECT, region.start, len(data), images)
 
 
-def _elf_end(tables: ElfTables) -> int:
-    """Return the end of an ELF file that is followed by other data."""
-    ends = [row.sh_offset + row.sh_size for row in tables.sections if row.has_content]
-    ends += [row.p_offset + row.p_filesz for row in tables.segments]
-    ends.append(tables.header_offset(len(tables.sections)))
-    return max(ends, default=0)
-
-
 def _cuda_fatbins(region: Region) -> Iterator[FoundContainer]:
     location = region.location
     data = location.source.data[: region.end]
     forgotten = region.start
-    linked = tuple(_linked_images(location)) if region.section == RELOCATABLE_SECTION else ()
+    linked: list[FoundImage] = []
+    if region.section == RELOCATABLE_SECTION and is_elf(data):
+        for offset in linked_fatbins(read_elf_tables(location.source.data, path=location.label)):
+            fatbin = read_cuda_fatbin(location.source.data, offset, path=location.label)
+            linked += _cuda_images(location, fatbin)
     for position in _cuda_offsets(region, data):
         fatbin = read_cuda_fatbin(data, position, path=location.label)
         images = tuple(_cuda_images(location, fatbin))
         rest = (position, fatbin.size, images, region.section)
-        yield FoundContainer(location, FileFormat.CUDA_FATBIN, *rest, linked=linked)
+        yield FoundContainer(location, FileFormat.CUDA_FATBIN, *rest, linked=tuple(linked))
         if position + fatbin.size - forgotten > FORGET_AFTER:
             forgotten = position + fatbin.size
             location.source.forget()
         if region.is_stray:
             return
-
-
-def _linked_images(location: Location) -> Iterator[FoundImage]:
-    """Yield the images of a program that are linked of its sources' relocatable code."""
-    data = location.source.data
-    if not is_elf(data):
-        return
-    for offset in linked_fatbins(read_elf_tables(data, path=location.label)):
-        yield from _cuda_images(location, read_cuda_fatbin(data, offset, path=location.label))
 
 
 def _cuda_offsets(region: Region, data: memoryview) -> Iterator[int]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import cached_property, partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from offload_tool.containers.file_format import FileFormat
@@ -85,8 +85,27 @@ def find_offload_binaries(
     `padding` allows zeros around binaries, which LLVM 22 rejects.
     """
     with ExitStack() as stack:
-        reader = _RegionReader(stack, padding=padding)
-        walk = Walk(_PackagerPolicy(), reader.read, spool=lambda: nullcontext(reader.spool))
+
+        @cache
+        def spool() -> Spool:  # what is in it is valid until the search ends
+            return stack.enter_context(Spool())
+
+        def read(region: Region) -> Iterator[FoundBinary]:
+            location = region.location
+            label, reopen = location.label, None
+            if not location.files:
+                label = f"{label} (embedded object)"
+                reopen = partial(spool().read, label)
+            elif len(location.files) > 1:
+                reopen = partial(InputFile, location.files[-1])
+            whole, start, size = location.source.range(region.start, region.end - region.start)
+            member = location.names[-1] if location.names else None
+            for binary in iter_offload_binaries(
+                whole.data, start, start + size, path=label, padding=padding
+            ):
+                yield found_binary(binary, whole, label, member, reopen)
+
+        walk = Walk(_PackagerPolicy(), read, spool=lambda: nullcontext(spool()))
         yield walk.search(Location.of(source, str(source.path)))
 
 
@@ -130,31 +149,3 @@ class _PackagerPolicy(Policy):
     def coff_section(self, data: memoryview, section: CoffSection) -> FileFormat | None:  # noqa: ARG002
         is_wanted = section.name.startswith(OFFLOADING_SECTION.encode())
         return FileFormat.OFFLOAD_BINARY if is_wanted else None
-
-
-class _RegionReader:
-    """Reads the binaries in a region; binaries in a spool are valid until the search ends."""
-
-    def __init__(self, stack: ExitStack, *, padding: bool) -> None:
-        self.stack = stack
-        self.padding = padding
-
-    @cached_property
-    def spool(self) -> Spool:
-        return self.stack.enter_context(Spool())
-
-    def read(self, region: Region) -> Iterator[FoundBinary]:
-        location = region.location
-        label, reopen = location.label, None
-        if not location.files:
-            label = f"{label} (embedded object)"
-            reopen = partial(self.spool.read, label)
-        elif len(location.files) > 1:
-            reopen = partial(InputFile, location.files[-1])
-        source, start, _ = location.source.range(region.start, 0)
-        end = start + region.end - region.start
-        member = location.names[-1] if location.names else None
-        for binary in iter_offload_binaries(
-            source.data, start, end, path=label, padding=self.padding
-        ):
-            yield found_binary(binary, source, label, member, reopen)

@@ -95,7 +95,11 @@ def kinds_and_files(path: StrPath) -> tuple[frozenset[str], list[str]]:
         except ContentError as error:
             broken.append(error)
 
-    walk = Walk(policy, read, _skip_content)
+    def skipped(error: OffloadError) -> None:
+        if not isinstance(error, ContentError):
+            raise error
+
+    walk = Walk(policy, read, skipped)
     with InputFile(path) as source:
         location = Location.of(source, str(path))
         kinds = set()
@@ -107,11 +111,6 @@ def kinds_and_files(path: StrPath) -> tuple[frozenset[str], list[str]]:
     if "cuda" in kinds and _is_registered(path):
         kinds.remove("cuda")
     return frozenset(kinds), [*policy.files]
-
-
-def _skip_content(error: OffloadError) -> None:
-    if not isinstance(error, ContentError):
-        raise error
 
 
 def _is_registered(path: StrPath) -> bool:

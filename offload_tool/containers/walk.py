@@ -219,11 +219,10 @@ def open_file_or_members(path: StrPath) -> Iterator[Location]:
     """Yield a file, or each member of an archive, open until the next (see `open_members`)."""
     with InputFile(path) as source:
         whole = Location.of(source, str(path))
-        if recognise(source.data) is not FileFormat.ARCHIVE:
+        if recognise(source.data) is FileFormat.ARCHIVE:
+            yield from (location for _, location in open_members(whole, Policy()))
+        else:
             yield whole
-            return
-        for _, location in open_members(whole, Policy()):
-            yield location
 
 
 def _label(location: Location, name: str, policy: Policy) -> str:
