@@ -139,15 +139,14 @@ class _Folder:
     def has(self, path: str) -> bool:
         if not os.path.isfile(path):
             return False
-        if not self._is_allowed(path) and (how := how_to_allow("kpack_outside")):
+        parent, name = os.path.split(os.path.dirname(os.path.realpath(path)))
+        is_above = name == FOLDER and is_within(self.folder, parent)
+        is_allowed = is_above or is_within(path, self.folder)
+        if not is_allowed and (how := how_to_allow("kpack_outside")):
             message = f"names the kpack archive '{path}', which is neither in '{self.folder}', its "
             message += f"folder, nor in a folder {FOLDER} above; if that is meant, {how}"
             raise FormatError(message, path=self.path)
         return True
-
-    def _is_allowed(self, path: str) -> bool:
-        parent, name = os.path.split(os.path.dirname(os.path.realpath(path)))
-        return is_within(path, self.folder) or (name == FOLDER and is_within(self.folder, parent))
 
     def matching(self, prefix: str, suffix: str) -> list[str]:
         folder, begin = posixpath.split(prefix)

@@ -99,7 +99,10 @@ def open_zip_member(
         yield None
         return
     with Spool() as spool:
-        _check_room(row.file_size, label)
+        free = shutil.disk_usage(system_temp_folder()).free
+        if row.file_size > free:
+            message = f"unpacking needs {row.file_size} bytes; {free} are free"
+            raise FormatError(message, path=label)
         effective_budget(row.compress_size).unpack(row.file_size, label)
         with _reading(label), archive.open(row) as member:
             while chunk := member.read(_CHUNK):  # at most the size in the directory
@@ -138,13 +141,6 @@ def _stream(source: InputFile, stack: ExitStack) -> BinaryIO:
         descriptor = spool.descriptor
         os.lseek(descriptor, 0, os.SEEK_SET)
     return stack.enter_context(os.fdopen(os.dup(descriptor), "rb"))
-
-
-def _check_room(size: int, label: str) -> None:
-    """Check that `size` bytes fit on the disk."""
-    free = shutil.disk_usage(system_temp_folder()).free
-    if size > free:
-        raise FormatError(f"unpacking needs {size} bytes; {free} are free", path=label)
 
 
 # -- neighbours of a member ------------------------------------------------------------------

@@ -453,17 +453,8 @@ def plan_offload_binary(
     raw = {_encoded(key): _encoded(value) for key, value in strings.items()}
     in_order = map(_encoded, keys or ("file", *strings, "kind"))
     row = {key: raw[key] for key in in_table_order(in_order) if key in raw}
-    table, offsets = build_string_table({*row, *row.values()})
-    pairs_at = _HEADER.size + _ENTRY.size
-    table_at = pairs_at + len(row) * _PAIR.size
-    pairs = b"".join(
-        _PAIR.pack(table_at + offsets[key], table_at + offsets[value]) for key, value in row.items()
-    )
-    image_at = aligned(table_at + len(table), _ALIGNMENT)
-    total = aligned(image_at + size, _ALIGNMENT)
-    entry = _entry(image_kind, offload_kind, flags, pairs_at, len(row), image_at, size)
-    head = _HEADER.pack(MAGIC, _ONE_ENTRY, total, _HEADER.size, _ENTRY.size) + entry + pairs + table
-    return OffloadBinaryLayout(head.ljust(image_at, b"\0"), total)
+    image = OffloadImage(image_kind, offload_kind, flags, strings, 0, size)
+    return _layout(_ONE_ENTRY, [(image, row)])
 
 
 def plan_shared_offload_binary(
@@ -474,24 +465,30 @@ def plan_shared_offload_binary(
     The usual keys are in the order of LLVM 23, which differs from 22's. LLVM 23 writes version 2;
     version 3 is for `write_compressed_offload_binary`. The images' current offsets do not matter.
     """
-    rows = [_ordered(image.strings) for image in images]
-    strings = {text for row in rows for pair in row.items() for text in pair}
-    table, offsets = build_string_table(strings)
+    return _layout(version, [(image, _ordered(image.strings)) for image in images])
+
+
+def _layout(
+    version: int, rows: Sequence[tuple[OffloadImage, dict[bytes, bytes]]]
+) -> OffloadBinaryLayout:
+    """Return the layout of a binary with these images, each with its pairs in order."""
+    texts = {text for _, strings in rows for pair in strings.items() for text in pair}
+    table, offsets = build_string_table(texts)
+    layout, count = (_PAIR, _ENTRY.size) if version == _ONE_ENTRY else (_SIZED_PAIR, len(rows))
     header_size = _HEADER.size + (_SIZE.size if version == _COMPRESSIBLE else 0)
-    pairs_at = header_size + len(images) * _ENTRY.size
-    table_at = pairs_at + sum(map(len, rows)) * _SIZED_PAIR.size
-    image_at = aligned(table_at + len(table), _ALIGNMENT)
+    pairs_at = header_size + len(rows) * _ENTRY.size
+    table_at = pairs_at + sum(len(strings) for _, strings in rows) * layout.size
+    position = image_at = aligned(table_at + len(table), _ALIGNMENT)
     entries = pairs = b""
-    position = image_at
-    for image, row in zip(images, rows, strict=True):
-        ranges = pairs_at + len(pairs), len(row), position, image.size
+    for image, strings in rows:
+        ranges = pairs_at + len(pairs), len(strings), position, image.size
         entries += _entry(image.image_kind, image.offload_kind, image.flags, *ranges)
-        for key, value in row.items():
-            key_at, value_at = table_at + offsets[key], table_at + offsets[value]
-            pairs += _SIZED_PAIR.pack(key_at, value_at, len(value))
+        for key, value in strings.items():
+            place = table_at + offsets[key], table_at + offsets[value]
+            pairs += layout.pack(*place, *([len(value)] if layout is _SIZED_PAIR else []))
         position += image.size
     total = aligned(position, _ALIGNMENT)
-    head = _HEADER.pack(MAGIC, version, total, header_size, len(images))
+    head = _HEADER.pack(MAGIC, version, total, header_size, count)
     head = head.ljust(header_size, b"\0") + entries + pairs + table
     return OffloadBinaryLayout(head.ljust(image_at, b"\0"), total)
 

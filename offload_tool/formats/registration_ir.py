@@ -272,7 +272,8 @@ class _ModuleText:
             self._constructor("llvm.global_dtors", 1, f"{descriptor}_unreg")
         else:
             self._constructor("llvm.global_ctors", 101, f"{descriptor}_reg")
-            calls = _if_known(calls) if calls else []
+            if calls:
+                calls = [*_IF_KNOWN, *calls, "br label %images", "images:"]
             calls_last.append(f"%0 = call i32 @atexit(ptr {descriptor}_unreg)")
         self._function(f"void {descriptor}_reg()", *calls, *calls_last, "ret void")
         if infos:
@@ -436,15 +437,11 @@ class _ModuleText:
         self.lines += ["entry:", *(f"  {line}" for line in body), "}"]
 
 
-def _if_known(calls: Sequence[str]) -> list[str]:
-    return [
-        "%known = icmp ne ptr @__tgt_register_image_info, null",
-        "br i1 %known, label %infos, label %images",
-        "infos:",
-        *calls,
-        "br label %images",
-        "images:",
-    ]
+_IF_KNOWN = (
+    "%known = icmp ne ptr @__tgt_register_image_info, null",
+    "br i1 %known, label %infos, label %images",
+    "infos:",
+)
 
 
 def _escaped(text: str | bytes) -> str:

@@ -150,15 +150,10 @@ def _remove_abandoned(parent: str, prefix: str) -> None:
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if entry.name.startswith(prefix):
-                with suppress(OSError):
-                    _remove_unlocked(entry.path)
-
-
-def _remove_unlocked(path: str) -> None:
-    with closing(os.open(path, _FLAGS)) as lock:
-        if os.fstat(lock).st_uid == os.geteuid():
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove_tree(path)
+                with suppress(OSError), closing(os.open(entry.path, _FLAGS)) as lock:
+                    if os.fstat(lock).st_uid == os.geteuid():
+                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        _remove_tree(entry.path)
 
 
 def _remove_tree(path: str) -> None:

@@ -24,6 +24,7 @@ from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
 HOST = -1
 """The number of the edited file."""
 _ZEROS = bytes(1 << 20)
+_CHANGED = "changed its size while it was read; try again"
 
 Source: TypeAlias = "InputFile | bytes | memoryview"
 
@@ -47,12 +48,8 @@ def _reopen(path: StrPath, size: int) -> InputFile:
     source = InputFile(path)
     if len(source) != size:
         source.close()
-        raise _changed(path)
+        raise FileError(path, _CHANGED)
     return source
-
-
-def _changed(path: StrPath) -> FileError:
-    return FileError(path, "changed its size while it was read; try again")
 
 
 class Literal(NamedTuple):
@@ -134,8 +131,10 @@ class FilePlan(NamedTuple):
             elif isinstance(piece.source, Unopened):
                 with piece.source.open() as source:
                     yield FileRange(source, piece.offset, piece.size)
+            elif isinstance(piece.source, int):
+                raise TypeError(f"source {piece.source} of this plan is not bound")
             else:
-                yield _slice(piece)
+                yield memoryview(piece.source)[piece.offset : piece.offset + piece.size]
             position = piece.position + piece.size
         yield self.size - position
 
@@ -162,16 +161,9 @@ def _bound(piece: Piece, host: Source | int, contents: Sequence[Source]) -> Piec
     source = contents[piece.source]
     if len(source) != piece.size:
         if isinstance(source, InputFile):
-            raise _changed(source.path)
+            raise FileError(source.path, _CHANGED)
         raise ValueError(f"{len(source)} bytes for the {piece.size} of content {piece.source}")
     return piece._replace(source=source)
-
-
-def _slice(piece: Range) -> memoryview:
-    if isinstance(piece.source, int | Unopened):
-        raise TypeError(f"source {piece.source} of this plan is not bound")
-    data = piece.source.data if isinstance(piece.source, InputFile) else piece.source
-    return memoryview(data)[piece.offset : piece.offset + piece.size]
 
 
 def join(pieces: Iterable[Piece]) -> tuple[Piece, ...]:

@@ -144,6 +144,8 @@ def _listed(
     stored = _stored_sizes(found)
     for index, (image, stored_size) in enumerate(zip(found.images, stored, strict=True)):
         processor = find_processor(image.target_id.partition(":")[0])
+        is_elsewhere = found.container is FileFormat.KPACK_MARKER
+        is_elsewhere |= image.content.is_decompressed or image.content.is_host_object
         yield DeviceImage(
             file=found.path,
             member=found.member,
@@ -154,7 +156,7 @@ def _listed(
             kind=image.kind,
             triple=image.triple,
             target_id=image.target_id,
-            offset=_offset(found, image),
+            offset=None if is_elsewhere else found.in_file(image.content.offset),
             size=image.size,
             stored_size=stored_size,
             container_offset=found.in_file(found.offset),
@@ -164,15 +166,6 @@ def _listed(
             covers=processor.covers if processor else (),
             loads=tuple(loads.get(index, ())),
         )
-
-
-def _offset(found: FoundContainer, image: FoundImage) -> int | None:
-    content = image.content
-    if found.container is FileFormat.KPACK_MARKER:
-        return None
-    if content.is_decompressed or content.is_host_object:
-        return None
-    return found.in_file(content.offset)
 
 
 def _stored_sizes(found: FoundContainer) -> Sequence[int]:

@@ -286,15 +286,19 @@ class _Splitting:
     def archives(self, group: str) -> Iterator[tuple[str, str, FilePlan]]:
         """Yield each target ID with the name and plan of its archive."""
         for target_id in sorted(self.images):
-            images = self._forgetting(self.images[target_id])
             name = f"{FOLDER}/{archive_name(group, target_id)}"
-            plan = spooled_kpack(self.spool, images, group, [target_id], self.scheme)
-            yield target_id, name, plan
+            images = _forgetting(self.images[target_id])
+            yield (
+                target_id,
+                name,
+                spooled_kpack(self.spool, images, group, [target_id], self.scheme),
+            )
 
-    def _forgetting(self, images: Sequence[NewKpackImage]) -> Iterator[NewKpackImage]:
-        for image in images:
-            yield image
-            image.content.source.forget()
+
+def _forgetting(images: Sequence[NewKpackImage]) -> Iterator[NewKpackImage]:
+    for image in images:
+        yield image
+        image.content.source.forget()
 
 
 def _target_id(found: FoundContainer, image: FoundImage) -> str:

@@ -8,6 +8,7 @@ targets in the order of a hash table.)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from offload_tool.containers.entries import (
     DEFAULT_FILE_TYPE,
@@ -34,17 +35,12 @@ class MissingEntriesError(OffloadError):
     def __init__(self, path: StrPath, missing: Sequence[str], present: Sequence[str]) -> None:
         self.missing = tuple(missing)
         listed = ", ".join(present) if present else "none"
-        if not present and _is_elf_file(path):
-            listed += " (linked files: offload_tool.extract_device_images, 'offload-tool extract')"
+        if not present:
+            with suppress(OffloadError), InputFile(path) as source:
+                if is_elf(source.data):
+                    listed += " (linked files: offload_tool.extract_device_images, "
+                    listed += "'offload-tool extract')"
         super().__init__(f"'{path}': no entry for {', '.join(missing)}; entries found: {listed}")
-
-
-def _is_elf_file(path: StrPath) -> bool:
-    try:
-        with InputFile(path) as source:
-            return is_elf(source.data)
-    except OffloadError:
-        return False
 
 
 def unbundle_file(

@@ -488,7 +488,11 @@ def _pieces(entry: NewCudaEntry, level: int | None) -> list[bytes | memoryview]:
         )
     number = int(processor[1])
     kind, (minor, major), content, options, flags = _entry_fields(entry, number)
-    packed_options = b"" if options is None else _packed_options(options)
+    packed_options = b""
+    if options is not None:  # they follow the header; the NUL before a section's does not count
+        length = len(options.removeprefix(b"\0"))
+        packed_options = _PAIR.pack(_ENTRY.size + _PAIR.size, length)
+        packed_options += options.ljust(aligned(length + 1, _ALIGNMENT), b"\0")
     unpacked = 0
     if level is not None:
         import zstandard
@@ -545,11 +549,3 @@ def _cubin_fields(entry: NewCudaEntry, number: int) -> _Fields:
     compat = tables.named(_COMPAT_SECTION)
     options = b"\0" + bytes(tables.content(compat[0])) if compat else None
     return _ELF, (abi, 1), entry.content, options, _FINISHED_BY_DRIVER if flags & 2 else 0
-
-
-def _packed_options(options: bytes) -> bytes:
-    """Return the options of an entry, which directly follow its header."""
-    # The length of a cubin's section excludes the NUL before it.
-    length = len(options.removeprefix(b"\0"))
-    text = options.ljust(aligned(length + 1, _ALIGNMENT), b"\0")
-    return _PAIR.pack(_ENTRY.size + _PAIR.size, length) + text

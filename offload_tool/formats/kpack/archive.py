@@ -460,7 +460,11 @@ class _KpackWriter:
             self.rows.setdefault(image.key, {})[image.target_id] = row
         end = self.out.position
         if self.scheme == ZSTD:
-            self._check_limits(end)
+            size = end - self.start - _DATA
+            if self.count > _MAX_FRAMES or size > _MAX_DATA:
+                message = f"{self.count} code objects of {size} bytes; the runtime takes at most "
+                message += f"{_MAX_FRAMES} of {_MAX_DATA}: make archives of fewer, or use '{NONE}'"
+                raise FormatError(message, path=self.out.path)
             self.out.patch(self.start + _DATA, _COUNT.pack(self.count))
         self.out.patch(self.start, _HEADER.pack(KPACK, _VERSION, end - self.start))
         self.out.append(self._table(group, target_ids, end))
@@ -474,13 +478,6 @@ class _KpackWriter:
         check_text(image.key)
         if "\\" in image.key:
             raise UsageError(f"the kernel key '{image.key}' has a backslash, which is not found")
-
-    def _check_limits(self, end: int) -> None:
-        size = end - self.start - _DATA
-        if self.count > _MAX_FRAMES or size > _MAX_DATA:
-            message = f"{self.count} code objects of {size} bytes; the runtime takes at most "
-            message += f"{_MAX_FRAMES} of {_MAX_DATA}: make archives of fewer, or use '{NONE}'"
-            raise FormatError(message, path=self.out.path)
 
     def _stored(self, image: NewKpackImage) -> tuple[int, int]:
         """Store an image unless an equal one is stored; return its ordinal and size."""

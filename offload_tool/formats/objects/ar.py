@@ -121,18 +121,6 @@ def is_archive(data: memoryview) -> bool:
     return data[: len(MAGIC)] in (MAGIC, THIN_MAGIC)
 
 
-def _refuse_import_library(data: memoryview, path: StrPath | None) -> None:
-    """Raise if all members have the name of one DLL; static libraries may contain imports too."""
-    members = list(ArchiveReader(data, path).read())
-    if len({member.name for member in members}) == 1:
-        raise UnsupportedError(
-            f"this is the COFF import library of '{members[0].name}', which holds no code; "
-            "give the static library",
-            path=path,
-            offset=members[0].header_offset,
-        )
-
-
 class ArchiveReader:
     """Walks an archive from header to header, and yields its members in order; raise ContentError.
 
@@ -164,13 +152,15 @@ class ArchiveReader:
     def __iter__(self) -> Iterator[ArchiveMember]:
         imports_checked = False
         for member in self.read():
-            if (
-                self.indexes > 1  # only COFF has two
-                and not imports_checked
-                and member.content(self.data)[: len(_IMPORT)] == _IMPORT
-            ):
-                _refuse_import_library(self.data, self.path)
+            is_import = self.indexes > 1 and member.content(self.data)[: len(_IMPORT)] == _IMPORT
+            if is_import and not imports_checked:  # only COFF has two indexes
                 imports_checked = True
+                first, *others = ArchiveReader(self.data, self.path).read()
+                if all(other.name == first.name for other in others):  # of one DLL
+                    message = f"this is the COFF import library of '{first.name}', which holds no "
+                    message += "code; give the static library"
+                    at = first.header_offset
+                    raise UnsupportedError(message, path=self.path, offset=at)
             yield member
 
     def read_plain(self, position: int) -> tuple[bytes, int, int] | None:
@@ -298,9 +288,13 @@ class ArchiveReader:
         else:
             name = name.removesuffix(b"/")
         text = name.decode("utf-8", "surrogateescape")
-        if self.thin:
-            return ArchiveMember(text, 0, size, position, self._locate(position, text))
-        return ArchiveMember(text, start, size, position)
+        if not self.thin:
+            return ArchiveMember(text, start, size, position)
+        if not text or "\0" in text:
+            message = f"expected the path of a file, found {text!r}"
+            raise self._error(position, "name", message, name)
+        folder = Path(self.path or "").parent if self.folder is None else self.folder
+        return ArchiveMember(text, 0, size, position, folder / text)
 
     def _find_long_name(self, position: int, raw: bytes) -> bytes:
         if self.thin and b":" in raw:
@@ -325,12 +319,6 @@ class ArchiveReader:
             message = f"expected a decimal number after {raw[:start]!r}, found {digits!r}"
             raise self._error(position, "name", message, raw)
         return int(digits)
-
-    def _locate(self, position: int, name: str) -> Path:
-        if not name or "\0" in name:
-            message = f"expected the path of a file, found {name!r}"
-            raise self._error(position, "name", message, name.encode("utf-8", "surrogateescape"))
-        return (Path(self.path or "").parent if self.folder is None else self.folder) / name
 
     def _error(
         self, offset: int, field: str | None, message: str, raw: bytes | None = None

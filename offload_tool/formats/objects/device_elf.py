@@ -129,16 +129,14 @@ def _cuda_target_id(data: memoryview, flags: int, version: int, path: StrPath | 
         message = f"expected 7 or 8 for the ABI version of a cubin, found {version}"
         raise UnsupportedError(message, path=path, offset=8, field="EI_ABIVERSION")
     shift = _CUDA_SHIFTS[version]
-    is_specific = _is_specific(data, path) if shift else flags >> _OLD_LETTER & 1
+    is_specific = bool(flags >> _OLD_LETTER & 1)
+    if shift:
+        tables = read_elf_tables(data, path=path)
+        numbers = tables.named(_COMPATIBILITY)
+        records = bytes(tables.content(numbers[0])) if numbers else b""
+        starts = range(0, len(records), _RECORD_SIZE)
+        is_specific = any(records[at : at + _RECORD_SIZE] == _SPECIFIC for at in starts)
     return f"sm_{flags >> shift & 0xFF}{'a' if is_specific else ''}"
-
-
-def _is_specific(data: memoryview, path: StrPath | None) -> bool:
-    tables = read_elf_tables(data, path=path)
-    numbers = tables.named(_COMPATIBILITY)
-    records = bytes(tables.content(numbers[0])) if numbers else b""
-    starts = range(0, len(records), _RECORD_SIZE)
-    return any(records[at : at + _RECORD_SIZE] == _SPECIFIC for at in starts)
 
 
 def _amd_target_id(flags: int, version: int, path: StrPath | None) -> str:

@@ -106,7 +106,11 @@ class _SectionEditor:
         self.removed = self._find_removed(is_removed)
 
     def plan(self) -> FilePlan:
-        self._drop_empty_symbol_table()
+        # As llvm-objcopy: a symbol table goes if no relocation can need it.
+        if self.tables.header.e_type != elf.ET_REL and self.symtab and len(self.symbols) <= 1:
+            names = self.tables.linked(self.symtab, "sh_link")
+            self.removed |= {self.symtab, names} - {0, self.tables.names_index}
+            self.symtab = 0
         self._number()
         if self.shndx and max(self.symbols.sections, default=0) < elf.SHN_LORESERVE:
             self.removed.add(self.shndx)
@@ -142,13 +146,6 @@ class _SectionEditor:
             raise self.tables.unsupported(index, "sh_name", message)
         return removed
 
-    def _drop_empty_symbol_table(self) -> None:
-        """Remove the symbol table if no relocation can need it, as llvm-objcopy does."""
-        if self.tables.header.e_type != elf.ET_REL and self.symtab and len(self.symbols) <= 1:
-            names = self.tables.linked(self.symtab, "sh_link")
-            self.removed |= {self.symtab, names} - {0, self.tables.names_index}
-            self.symtab = 0
-
     def _number(self) -> None:
         kept = [section for section in self.sections if section.old not in self.removed]
         self.numbers = {section.old: number for number, section in enumerate(kept)}
@@ -172,7 +169,9 @@ class _SectionEditor:
         elif section_type in _RELOCATIONS:
             self._rewrite_relocations(section)
         elif section_type == elf.SHT_SYMTAB_SHNDX:
-            section.rewrite(self.symbols.pack_indexes())
+            word = self.tables.elf_class.word
+            numbers = (n if n >= elf.SHN_LORESERVE else 0 for n in self.symbols.sections)
+            section.rewrite(b"".join(map(word.pack, numbers)))
             section.set(sh_link=self._new_target(section.old))
         elif not _is_rebuilt(section.header):
             stale = self.symbols.renumbered and section.header.sh_link == self.symtab
@@ -583,9 +582,3 @@ class _Symbols:
                 )
             out += self._tables.elf_class.pack_symbol(row)
         return bytes(out)
-
-    def pack_indexes(self) -> bytes:
-        word = self._tables.elf_class.word
-        return b"".join(
-            word.pack(section if section >= elf.SHN_LORESERVE else 0) for section in self.sections
-        )

@@ -355,13 +355,17 @@ class _Linked(_Mapped):
     """Start of the new program header table and end of its segment, in the old file."""
 
     def plan(self) -> FilePlan:
-        cuts = self._choose(self._candidates())
-        self._place_table(cuts)
+        self._place_table(self._choose_cuts())
         self._check_table()
-        self._split_sections()
+        self.pieces: dict[int, list[tuple[int, int]]] = {}
+        for number in dict.fromkeys(room.section for room in self.rooms):
+            self._split_section(number)
+        for offset, symbol, _ in self.symbols():
+            self._move_symbol(offset, symbol)
         return self.finish()
 
-    def _candidates(self) -> list[_Cut]:
+    def _choose_cuts(self) -> list[_Cut]:
+        """Return the largest cuts, if all would need too many program headers."""
         cuts = []
         for room in self.rooms:
             self._check_loaded(room)
@@ -369,7 +373,9 @@ class _Linked(_Mapped):
             end = room.end - room.end % self.page
             if start < end:
                 cuts.append(_Cut(start, end, room))
-        return cuts
+        limit = _MAX_PROGRAM_HEADERS if self.is_program else _MAX_LIBRARY_HEADERS
+        cuts.sort(key=lambda cut: (cut.start - cut.end, cut.start))
+        return sorted(cuts[: max(limit - self.tables.header.e_phnum - 1, 0)])
 
     def _check_loaded(self, room: _Room) -> None:
         """Raise unless exactly one loaded segment contains each bundle as a whole."""
@@ -386,12 +392,6 @@ class _Linked(_Mapped):
             loaded += segment.p_type == elf.PT_LOAD
         if loaded != 1:
             raise self.error(f"{loaded} loaded segments hold {label}, expected 1")
-
-    def _choose(self, cuts: list[_Cut]) -> list[_Cut]:
-        """Keep the largest cuts if there would be too many program headers."""
-        limit = _MAX_PROGRAM_HEADERS if self.is_program else _MAX_LIBRARY_HEADERS
-        largest = sorted(cuts, key=lambda cut: (cut.start - cut.end, cut.start))
-        return sorted(largest[: max(limit - self.tables.header.e_phnum - 1, 0)])
 
     def _place_table(self, cuts: list[_Cut]) -> None:
         """Find room for the program header table: before the first cut, or at the end."""
@@ -473,24 +473,15 @@ class _Linked(_Mapped):
             return row
         if row.p_type != elf.PT_LOAD or row.p_align <= self.page:
             raise self.error(f"a segment's offset and address differ modulo {row.p_align}")
-        if (row.p_vaddr - row.p_offset) % self.page or self._needed_alignment(row) > self.page:
+        end = row.p_vaddr + row.p_memsz
+        loaded = (s for s in self.tables.sections if s.sh_addr and s.sh_flags & elf.SHF_ALLOC)
+        needed = max((s.sh_addralign for s in loaded if row.p_vaddr <= s.sh_addr < end), default=1)
+        if (row.p_vaddr - row.p_offset) % self.page or needed > self.page:
             raise self.error(f"a segment needs an alignment of {row.p_align} bytes")
         return row._replace(p_align=self.page)
 
-    def _needed_alignment(self, row: SegmentHeader) -> int:
-        end = row.p_vaddr + row.p_memsz
-        inside = (s for s in self.tables.sections if s.sh_addr and s.sh_flags & elf.SHF_ALLOC)
-        return max((s.sh_addralign for s in inside if row.p_vaddr <= s.sh_addr < end), default=1)
-
-    def _split_sections(self) -> None:
-        """Write a header for every piece of a section between two cuts."""
-        self.pieces: dict[int, list[tuple[int, int]]] = {}
-        for number in dict.fromkeys(room.section for room in self.rooms):
-            self._split_section(number)
-        for offset, symbol, _ in self.symbols():
-            self._move_symbol(offset, symbol)
-
     def _split_section(self, number: int) -> None:
+        """Write a header for every piece of a section between two cuts."""
         section = self.sections[number]
         cut_rooms = {cut.room for cut in self.cuts}
         rooms = [room for room in self.rooms if room.section == number]
@@ -541,18 +532,14 @@ class _Linked(_Mapped):
         at = bisect.bisect_right([address for address, _ in pieces], value) if value else 1
         target = pieces[max(at - 1, 0)][1]
         position = value - section.sh_addr + section.sh_offset
-        room = self._room_around(position)
-        if room is not None:
+        before = bisect.bisect_right(self.rooms, position, key=lambda room: room.start)
+        if before and position < (room := self.rooms[before - 1]).end:
             begin = room.start
             if begin < position and position >= room.free:
                 value += begin - position  # its target was cut; use the start of the replacement
                 position = begin
             size = min(size, max(room.free - position, 0))
         self.set_symbol(offset, symbol, st_value=value, st_shndx=target, st_size=size)
-
-    def _room_around(self, position: int) -> _Room | None:
-        at = bisect.bisect_right(self.rooms, position, key=lambda room: room.start)
-        return self.rooms[at - 1] if at and position < self.rooms[at - 1].end else None
 
 
 class _Grown(_Mapped):
@@ -630,7 +617,11 @@ class _Relocatable(_Rewriter):
     def plan(self) -> FilePlan:
         self._choose_cuts()
         for number in dict.fromkeys(room.section for room in self.rooms):
-            self._shorten(number)
+            section = self.sections[number]
+            last = max(room.free for room in self.rooms if room.section == number)
+            start = self.moved(section.sh_offset)
+            size = self.moved(last) - start
+            self.sections[number] = section._replace(sh_offset=start, sh_size=size)
         sections = {}
         for offset, symbol, identity in self.symbols():
             self._move_symbol(offset, symbol)
@@ -655,13 +646,6 @@ class _Relocatable(_Rewriter):
             if size > 0:
                 cuts.append(_Cut(room.end - size, room.end, room))
         self.cut(cuts)
-
-    def _shorten(self, number: int) -> None:
-        section = self.sections[number]
-        last = max(room.free for room in self.rooms if room.section == number)
-        start = self.moved(section.sh_offset)
-        size = self.moved(last) - start
-        self.sections[number] = section._replace(sh_offset=start, sh_size=size)
 
     def _new_offset(self, number: int, value: int) -> int:
         """Return the new offset for an offset in section `number`."""
