@@ -18,6 +18,7 @@ from offload_tool.toolchain import select
 from offload_tool.toolchain.probe import Toolchain
 from tests.cli.browsing import Browser, headless_chromium
 from tests.conftest import run_tool
+from tests.operations.fatbins import HOST, make_bundle
 from tests.scripts import script
 
 KERNEL = """\
@@ -80,6 +81,14 @@ def folder(tmp_path: Path, compiler: Toolchain, monkeypatch: pytest.MonkeyPatch)
     for name in ("OFFLOAD_LAUNCHER", "OFFLOAD_DIST"):
         monkeypatch.delenv(name, raising=False)
     return made
+
+
+@pytest.fixture
+def fallbacks(tmp_path: Path) -> Path:
+    """Return a bundle of native code for one setting, generic code and SPIR-V."""
+    images = {HOST: b"", "gfx942:xnack+": b"native", "gfx9-4-generic": b"generic"}
+    spirv = {"hip-spirv64-amd-amdhsa--amdgcnspirv": b"SPIR-V"}
+    return make_bundle(tmp_path / "f", images | spirv)
 
 
 @pytest.fixture

@@ -21,14 +21,6 @@ def bundle(tmp_path: Path) -> Path:
     return make_bundle(tmp_path / "b.hipfb", images)
 
 
-@pytest.fixture
-def fallbacks(tmp_path: Path) -> Path:
-    """Return a bundle of native code for one setting, generic code and SPIR-V."""
-    images = {HOST: b"", "gfx942:xnack+": b"native", "gfx9-4-generic": b"generic"}
-    spirv = {"hip-spirv64-amd-amdhsa--amdgcnspirv": b"SPIR-V"}
-    return make_bundle(tmp_path / "f", images | spirv)
-
-
 def test_extract_targets(bundle: Path, tmp_path: Path, capsys: Capture) -> None:
     """--target writes the images that the device would load; --json lists the written files."""
     out = tmp_path / "out"

@@ -9,8 +9,9 @@ import shlex
 import struct
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,13 +73,19 @@ def is_same_message(ours: str, theirs: str, tool: str) -> bool:
     return bool(re.fullmatch(f"{re.escape(prefix)}'.*': {text}(: offset 0x.*)?", ours))
 
 
-@pytest.fixture
-def bench(tmp_path: Path, llvm: Tool, capfdbinary) -> PackagerBench:
+def packager_bench(
+    folder: Path, tool: str, capture: Any, files: Mapping[str, bytes]
+) -> PackagerBench:
     """Return both programs, and files in the parent of their working directory."""
-    made = PackagerBench(run_packager, tmp_path, llvm("llvm-offload-binary"), capfdbinary, "out")
-    for name, content in contents().items():
+    made = PackagerBench(run_packager, folder, tool, capture, "out")
+    for name, content in files.items():
         made.write(name, content)
     return made
+
+
+@pytest.fixture
+def bench(tmp_path: Path, llvm: Tool, capfdbinary) -> PackagerBench:
+    return packager_bench(tmp_path, llvm("llvm-offload-binary"), capfdbinary, contents())
 
 
 def contents() -> dict[str, bytes]:
@@ -326,10 +333,8 @@ def test_standard_input(package: PackagerBench, monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture
 def alone(tmp_path: Path, capfdbinary) -> PackagerBench:
     """Return only our program, with two files."""
-    made = PackagerBench(run_packager, tmp_path, "packager", capfdbinary, "out")
-    made.write("a.o", b"first image")
-    made.write("b.o", b"second")
-    return made
+    files = {"a.o": b"first image", "b.o": b"second"}
+    return packager_bench(tmp_path, "packager", capfdbinary, files)
 
 
 def test_unknown_kind_is_warned_of(alone: PackagerBench) -> None:

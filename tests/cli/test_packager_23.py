@@ -9,9 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.cli.llvm.packager import run_packager
 from tests.cli.side_by_side import Result
-from tests.cli.test_packager import USUAL_KEYS, PackagerBench, contents, random_filter, random_image
+from tests.cli.test_packager import (
+    USUAL_KEYS,
+    PackagerBench,
+    contents,
+    packager_bench,
+    random_filter,
+    random_image,
+)
 from tests.conftest import Tool, run_tool
 
 pytestmark = pytest.mark.llvm
@@ -19,11 +25,8 @@ pytestmark = pytest.mark.llvm
 
 @pytest.fixture
 def bench(tmp_path: Path, llvm23: Tool, capfdbinary) -> PackagerBench:
-    """Return both programs, and files in the parent of their working directory."""
-    made = PackagerBench(run_packager, tmp_path, llvm23("llvm-offload-binary"), capfdbinary, "out")
+    made = packager_bench(tmp_path, llvm23("llvm-offload-binary"), capfdbinary, contents())
     made.ours_alone = ["--llvm=23"]
-    for name, content in contents().items():
-        made.write(name, content)
     return made
 
 
@@ -150,10 +153,8 @@ def test_uses_are_llvms(line: str, packages: PackagerBench) -> None:
 @pytest.fixture
 def alone(tmp_path: Path, capfdbinary) -> PackagerBench:
     """Return only our program, with two images."""
-    made = PackagerBench(run_packager, tmp_path, "packager", capfdbinary, "out")
-    made.write("a.o", b"image")
-    made.write("b.spv", b"image")
-    return made
+    files = {"a.o": b"image", "b.spv": b"image"}
+    return packager_bench(tmp_path, "packager", capfdbinary, files)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,12 @@ __attribute__((global)) void kernel(int* p) { *p = 1; }
 FUNCTION = "__attribute__((device)) int function(int x) { return x; }\n"
 HIP = ["-x", "hip", "--offload-host-only", "-nogpuinc", "-nogpulib", "-cuid=13"]
 X = frozenset([cuid_hash("13")])
+CUDA = ["-x", "cuda", "--offload-host-only", "-nocudainc", "-nocudalib"]
+CUDA_CODE = KERNEL.replace("hipL", "cudaL")
+OLDER = "extern char __hip_fatbin[]; void __hipRegisterFatBinary(void *);\n"
+OLDER += "void __device_stub__k(void) { __hipRegisterFatBinary(__hip_fatbin); }\n"
+LOST = "_Z1__device_stub__kPi"
+OLD_DRIVER, NEW_DRIVER = "--no-offload-new-driver", "--offload-new-driver"
 pytestmark = pytest.mark.llvm
 
 
@@ -28,25 +34,26 @@ def compiled(folder: Path, llvm: Tool, text: str, *flags: str, tool: str = "clan
     return hip_host_code(read_elf_tables(memoryview((folder / "host.o").read_bytes())))
 
 
-@pytest.mark.parametrize("rdc", [[], ["-fgpu-rdc"]], ids=["whole", "relocatable"])
-def test_old_driver(tmp_path: Path, llvm: Tool, rdc: list[str]) -> None:
-    """Code of the old offload driver refers to the bundle of its CUID, and has no entries."""
-    flags = [*HIP, "--no-offload-new-driver", *rdc]
-    assert compiled(tmp_path, llvm, KERNEL, *flags) == HipHostCode(hashes=X, cuids=X)
-
-
-def test_new_driver(tmp_path: Path, llvm: Tool) -> None:
-    """Relocatable code of the new one has entries, and refers to no bundle."""
-    found = compiled(tmp_path, llvm, KERNEL, *HIP, "--offload-new-driver", "-fgpu-rdc")
-    assert found == HipHostCode(has_entries=True, cuids=X)
-    assert not found.needs_bundle
-
-
-@pytest.mark.parametrize("driver", ["--no-offload-new-driver", "--offload-new-driver"])
-def test_functions_alone(tmp_path: Path, llvm: Tool, driver: str) -> None:
-    """A source of device functions says nothing but its CUID, and has lost no kernel."""
-    found = compiled(tmp_path, llvm, FUNCTION, *HIP, driver, "-fgpu-rdc")
-    assert found == HipHostCode(cuids=X)
+@pytest.mark.parametrize(
+    ("text", "flags", "expected"),
+    [
+        # Code of the old offload driver refers to the bundle of its CUID, and has no entries.
+        (KERNEL, [*HIP, OLD_DRIVER], HipHostCode(hashes=X, cuids=X)),
+        (KERNEL, [*HIP, OLD_DRIVER, "-fgpu-rdc"], HipHostCode(hashes=X, cuids=X)),
+        # Relocatable code of the new one has entries, and refers to no bundle.
+        (KERNEL, [*HIP, NEW_DRIVER, "-fgpu-rdc"], HipHostCode(has_entries=True, cuids=X)),
+        # A source of device functions says nothing but its CUID, and has lost no kernel.
+        (FUNCTION, [*HIP, OLD_DRIVER, "-fgpu-rdc"], HipHostCode(cuids=X)),
+        (FUNCTION, [*HIP, NEW_DRIVER, "-fgpu-rdc"], HipHostCode(cuids=X)),
+        (CUDA_CODE.replace("__attribute__((global))", ""), CUDA, HipHostCode()),
+        (f"void {LOST}(int *p) {{}}\n", ["-x", "c"], HipHostCode(unregistered=frozenset([LOST]))),
+        (OLDER, ["-x", "c"], HipHostCode(needs_program_bundle=True)),
+    ],
+)
+def test_host_code(
+    text: str, flags: list[str], expected: HipHostCode, tmp_path: Path, llvm: Tool
+) -> None:
+    assert compiled(tmp_path, llvm, text, *flags) == expected
 
 
 def test_entries_of_another_kind(tmp_path: Path, llvm: Tool) -> None:
@@ -59,31 +66,14 @@ def test_entries_of_another_kind(tmp_path: Path, llvm: Tool) -> None:
 
 def test_cuda_registers_itself(tmp_path: Path, llvm: Tool) -> None:
     """CUDA's kernels have the same stubs, and a constructor of their own."""
-    flags = ["-x", "cuda", "--offload-host-only", "-nocudainc", "-nocudalib"]
-    text = KERNEL.replace("hipL", "cudaL").replace("__attribute__((global))", "")
-    assert compiled(tmp_path, llvm, text, *flags) == HipHostCode()
-    host = KERNEL.replace("hipL", "cudaL")
-    placeholder = tmp_path / "fatbin"
-    placeholder.write_bytes(b"fat binary")
+    (tmp_path / "fatbin").write_bytes(b"fat binary")
     include = ["-Xclang", "-fcuda-include-gpubinary", "-Xclang", "fatbin"]
-    sdk = ["-Xclang", "-target-sdk-version=11.8"]
-    assert compiled(tmp_path, llvm, host, *flags, *include, *sdk).unregistered == frozenset()
-
-
-def test_lost_kernels(tmp_path: Path, llvm: Tool) -> None:
-    text = "void _Z1__device_stub__kPi(int *p) {}\n"
-    found = compiled(tmp_path, llvm, text, "-x", "c")
-    assert found.unregistered == {"_Z1__device_stub__kPi"}
-
-
-def test_older_clangs_name(tmp_path: Path, llvm: Tool) -> None:
-    text = "extern char __hip_fatbin[]; void __hipRegisterFatBinary(void *);\n"
-    text += "void __device_stub__k(void) { __hipRegisterFatBinary(__hip_fatbin); }\n"
-    found = compiled(tmp_path, llvm, text, "-x", "c")
-    assert found == HipHostCode(needs_program_bundle=True)
+    flags = [*CUDA, *include, "-Xclang", "-target-sdk-version=11.8"]
+    assert compiled(tmp_path, llvm, CUDA_CODE, *flags).unregistered == frozenset()
 
 
 def test_several_objects(tmp_path: Path, llvm: Tool) -> None:
-    old = compiled(tmp_path, llvm, KERNEL, *HIP, "--no-offload-new-driver")
-    new = compiled(tmp_path, llvm, KERNEL, *HIP, "--offload-new-driver", "-fgpu-rdc")
+    old = compiled(tmp_path, llvm, KERNEL, *HIP, OLD_DRIVER)
+    new = compiled(tmp_path, llvm, KERNEL, *HIP, NEW_DRIVER, "-fgpu-rdc")
+    assert not new.needs_bundle
     assert union(old, new) == HipHostCode(hashes=X, has_entries=True, cuids=X)

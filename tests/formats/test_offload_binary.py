@@ -87,13 +87,9 @@ def test_reading() -> None:
     (unknown,) = second.images
     assert (unknown.image_kind, unknown.image_kind_name) == (99, "unknown")
     assert (unknown.offload_kind, unknown.offload_kind_name) == (5, "unknown")
-
-
-def test_range_of_a_larger_file() -> None:
-    data = memoryview(b"x" * 24 + binary(b"image") + b"junk")
-    (found,) = iter_offload_binaries(data, 24, len(data) - 4)
-    assert found.offset == 24
-    assert bytes(found.images[0].content(data)) == b"image"
+    larger = memoryview(b"x" * 24 + bytes(data) + b"junk")
+    begun = [part.offset for part in iter_offload_binaries(larger, 24, len(larger) - 4)]
+    assert begun == [24, 24 + first.size]
 
 
 def test_padding() -> None:
@@ -114,17 +110,13 @@ def test_several_images_in_one_binary(version: int) -> None:
         (1, {"note": "only strings"}, b""),
         (0, {}, b"second image"),
     ]
-    data = memoryview(newer(version, entries) + binary(b"old"))
-    new, old = iter_offload_binaries(data, padding=False)
-    assert (new.version, old.version, len(new.images)) == (version, 1, 3)
+    data = memoryview(newer(version, entries) + newer(version, []) + binary(b"old"))
+    new, none, old = iter_offload_binaries(data, padding=False)
+    assert [part.version for part in (new, none, old)] == [version, version, 1]
+    assert (len(new.images), none.images) == (3, ())
     assert [dict(image.strings) for image in new.images] == [row[1] for row in entries]
     assert [image.has_image for image in new.images] == [True, False, True]
     assert [bytes(image.content(data)) for image in new.images] == [b"first", b"", b"second image"]
-
-
-def test_no_images() -> None:
-    (found,) = iter_offload_binaries(memoryview(newer(2, [])))
-    assert (found.images, found.size) == ((), 32)
 
 
 ENTRIES: list[Entry] = [

@@ -65,7 +65,7 @@ def archive(members: dict[bytes, bytes], *, bsd: bool = False) -> bytes:
     return out
 
 
-def zipped(members: dict[str, bytes], method: int) -> bytes:
+def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     """Return a zip file."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", method) as made:
@@ -87,7 +87,7 @@ def wheel() -> bytes:
         "in-1.dist-info/WHEEL": b"Wheel-Version: 1.0\nTag: py3-none-any\n",
         "in-1.dist-info/RECORD": b"in/a.so,sha256=x,1\nin-1.dist-info/RECORD,,\n",
     }
-    return zipped(files, zipfile.ZIP_DEFLATED)
+    return zipped(files)
 
 
 def cuda_fatbin() -> bytes:
@@ -174,7 +174,7 @@ def make_seeds() -> dict[str, bytes]:
         "thin archive": archive({b"beside": b"", b"../beside": b""}).replace(
             b"!<arch>", b"!<thin>"
         ),
-        "zip": zipped({"a/b.so": host_elf, "c": inner}, zipfile.ZIP_DEFLATED),
+        "zip": zipped({"a/b.so": host_elf, "c": inner}),
         "wheel": wheel(),
         "hip library": hip_library(),
         "stored zip": zipped({"a/b.a": archive({b"a.o": inner}), "c": code}, zipfile.ZIP_STORED),

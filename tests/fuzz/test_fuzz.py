@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import resource
+import shutil
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -12,11 +15,11 @@ import pytest
 
 from offload_tool.cli import main
 from tests.conftest import Tool
-from tests.fuzz.commands import COMMANDS, choose
-from tests.fuzz.llvm import PROGRAMS, compare
+from tests.fuzz.commands import COMMANDS, Command, choose
+from tests.fuzz.guided import REACHED, _readers, inputs, read
 from tests.fuzz.mutations import make_case
 from tests.fuzz.seeds import HERE, make_seeds
-from tests.fuzz.worker import run_cases, run_one
+from tests.fuzz.worker import BESIDE, run_cases, run_one
 
 CASES = int(os.environ.get("OFFLOAD_FUZZ_CASES", 0)) or (1500 if os.environ.get("CI") else 500)
 SECONDS = max(80, CASES // 20)
@@ -80,6 +83,64 @@ def test_a_crash_and_a_hang_are_found(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [f.what for result in results for f in result.findings].count("crash") >= 1
 
 
+PROGRAMS = {"bundler": "clang-offload-bundler", "packager": "llvm-offload-binary"}
+_MEMORY, _TIME = 4 << 30, 10
+
+
+def compare(data: bytes, command: Command, folder: Path, find: Tool) -> str:
+    """Run both; give ``same``, ``different``, or why there is nothing to compare.
+
+    ``crash`` and ``hang`` are LLVM's; ``stricter`` is ours where LLVM's program ends with 0,
+    ``laxer`` where only ours does.
+    """
+    answers = []
+    for is_ours in (False, True):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        (folder / "IN").write_bytes(data)
+        (folder / "beside").write_bytes(BESIDE)
+        status = _ours(command, folder) if is_ours else _theirs(command, folder, find)
+        if status < 0:
+            return "hang" if status == -99 else "crash"
+        files = {
+            name: (folder / name).read_bytes() if (folder / name).exists() else None
+            for name in command.outputs
+        }
+        answers.append((status, files))
+    (theirs, their_files), (ours, our_files) = answers
+    if theirs or ours:
+        if theirs and ours:
+            return "both refuse"
+        return "laxer" if theirs else "stricter"
+    return "same" if their_files == our_files else "different"
+
+
+def _ours(command: Command, folder: Path) -> int:
+    here = Path.cwd()
+    os.chdir(folder)
+    try:
+        return main(list(command.words))
+    finally:
+        os.chdir(here)
+
+
+def _theirs(command: Command, folder: Path, find: Tool) -> int:
+    words = [find(PROGRAMS[command.words[0]]), *command.words[1:]]
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (_MEMORY, _MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    try:
+        done = subprocess.run(
+            words, cwd=folder, capture_output=True, check=False, timeout=_TIME, preexec_fn=limit
+        )
+    except subprocess.TimeoutExpired:
+        return -99
+    return done.returncode
+
+
 @pytest.mark.llvm
 def test_the_same_as_llvm(tmp_path: Path, llvm: Tool) -> None:
     """Where LLVM's program and ours both take a mutated file, their outputs are the same.
@@ -100,3 +161,29 @@ def test_the_same_as_llvm(tmp_path: Path, llvm: Tool) -> None:
             break
     assert different == []
     assert answers["same"] > COMPARED // 20, answers
+
+
+# -- the guided fuzzer -------------------------------------------------------------------
+
+
+def test_what_was_reached() -> None:
+    """Each input is read, or refused by an error of this package, in little memory."""
+    readers = _readers()
+    given = inputs(readers)
+    assert {data[0] % len(readers) for data in given.values()} == set(range(len(readers)))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for data in given.values():
+        read(data, readers)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
+    kept = list(REACHED.glob("*"))
+    assert len(kept) > 100
+    assert sum(path.stat().st_size for path in kept) < 1 << 20
+
+
+def test_other_errors_are_findings() -> None:
+
+    def broken(data: bytes) -> None:
+        raise IndexError(data)
+
+    with pytest.raises(IndexError):
+        read(b"\0", [broken])

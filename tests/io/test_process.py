@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import pytest
 
 from offload_tool.io import process
 from offload_tool.io.process import file_in_memory, file_without_name, written_bytes
+from offload_tool.io.signals import Stopped, check_stopped, end_processes, shielded, stopping
 from offload_tool.util.which import which
 
 HERE = dict(os.environ)
@@ -94,6 +96,35 @@ def test_programs_are_found_in_the_given_path(tmp_path: Path) -> None:
     assert process.capture(["tool"], {"PATH": path}).output == b"b\n"
     with pytest.raises(FileNotFoundError, match="'tool'"):
         process.start(["tool"], {"PATH": str(tmp_path / "d")})
+
+
+def test_descendants_end(tmp_path: Path) -> None:
+    """All descendants of a process end with it, one that ignores its parent's end too."""
+    script = "(sleep 300 & echo $! >grandchild; wait) & wait"
+    started = subprocess.Popen(["sh", "-c", script], cwd=tmp_path)
+    grandchild = tmp_path / "grandchild"
+    while not (grandchild.exists() and grandchild.read_text().endswith("\n")):
+        time.sleep(0.01)
+    end_processes([started.pid])
+    started.returncode = -signal.SIGTERM  # it has been waited for
+    status = Path(f"/proc/{int(grandchild.read_text())}/stat")
+    assert not status.exists() or status.read_text().rpartition(")")[2].split()[0] in "ZX"
+
+
+def test_signal_in_a_shielded_block() -> None:
+    steps: list[str] = []
+
+    def stop_in_a_block() -> None:
+        with stopping():
+            with shielded():
+                os.kill(os.getpid(), signal.SIGTERM)
+                steps.append("shielded")
+            steps.append("not reached")
+
+    with pytest.raises(Stopped, match="SIGTERM"):
+        stop_in_a_block()
+    assert steps == ["shielded"]
+    check_stopped()  # the run is over
 
 
 # -- files without a name -------------------------------------------------------------------------

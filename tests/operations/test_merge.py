@@ -205,25 +205,20 @@ def test_archives_disagree(tmp_path: Path) -> None:
 
 def test_too_few_or_useless_files(tmp_path: Path) -> None:
     bundle = make_bundle(tmp_path / "b", part(b"", "gfx906"))
-    with pytest.raises(UsageError, match="expected two or more files"):
-        merge_files([bundle], tmp_path / "never")
-    twice = tmp_path / "twice"
+    twice, text = tmp_path / "twice", tmp_path / "text"
     twice.write_bytes(bundle.read_bytes() * 2)
-    with pytest.raises(UsageError, match="expected one bundle to merge, found 2"):
-        merge_files([twice, bundle], tmp_path / "never")
-    (tmp_path / "text").write_bytes(b"hello")
-    with pytest.raises(UsageError, match="expected a bundle"):
-        merge_files([tmp_path / "text", tmp_path / "text"], tmp_path / "never")
+    text.write_bytes(b"hello")
+    objects = [tmp_path / f"{target}.o" for target in TARGETS[:2]]
+    for path in objects:
+        each = make_bundle(tmp_path / f"b.{path.stem}", part(b"", path.stem))
+        embed_bundle(each, path, cuid="x", host_triple="x86_64-linux-gnu")
+    linked = r"gfx1030\.o' cannot be merged: it embeds images in section \.hip_fatbin; merge the"
+    for paths, message in (
+        ([bundle], "expected two or more files"),
+        ([twice, bundle], "expected one bundle to merge, found 2"),
+        ([text, text], "expected a bundle"),
+        (objects, linked),
+    ):
+        with pytest.raises(UsageError, match=message):
+            merge_files(paths, tmp_path / "never")
     assert not (tmp_path / "never").exists()
-
-
-def test_linked_files(tmp_path: Path) -> None:
-    paths = []
-    for target in TARGETS[:2]:
-        bundle = make_bundle(tmp_path / f"b.{target}", part(b"", target))
-        paths.append(tmp_path / f"{target}.o")
-        embed_bundle(bundle, paths[-1], cuid="x", host_triple="x86_64-linux-gnu")
-    message = r"gfx1030\.o' cannot be merged: it embeds images in section \.hip_fatbin; merge the"
-    with pytest.raises(UsageError, match=message):
-        merge_files(paths, tmp_path / "out")
-    assert not (tmp_path / "out").exists()

@@ -135,19 +135,15 @@ def test_found_where_llvm_finds_them(name: str, zoo: Path, llvm: Tool, tmp_path:
 
 
 @pytest.mark.llvm
-def test_embedded_in_bitcode_of_other_versions(zoo: Path, tmp_path: Path) -> None:
-    made = 0
-    for version in (15, 19):
-        clang = Path(f"/usr/lib/llvm-{version}/bin/clang")
-        if not clang.exists():
-            continue
-        embed = f"-fembed-offload-object={zoo / 'p.bin'}"
-        run_tool(clang, "-cc1", "-emit-llvm-bc", embed, zoo / "s.c", "-o", tmp_path / "x.bc")
-        expected = [content for _, content, _ in found_in(zoo / "p.bin")]
-        assert [content for _, content, _ in found_in(tmp_path / "x.bc")] == expected
-        made += 1
-    if not made:
-        pytest.skip("no other clang is installed")
+@pytest.mark.parametrize("version", [15, 19])
+def test_embedded_in_bitcode_of_other_versions(version: int, zoo: Path, tmp_path: Path) -> None:
+    clang = Path(f"/usr/lib/llvm-{version}/bin/clang")
+    if not clang.exists():
+        pytest.skip("this clang is not installed")
+    embed = f"-fembed-offload-object={zoo / 'p.bin'}"
+    run_tool(clang, "-cc1", "-emit-llvm-bc", embed, zoo / "s.c", "-o", tmp_path / "x.bc")
+    expected = [content for _, content, _ in found_in(zoo / "p.bin")]
+    assert [content for _, content, _ in found_in(tmp_path / "x.bc")] == expected
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -259,14 +255,11 @@ def test_nothing_is_written_when_something_fails(tmp_path: Path) -> None:
     filters = [ImageFilter(output=tmp_path / "x"), ImageFilter(output=tmp_path / "none" / "y")]
     with pytest.raises(FileError, match="none/y"):
         extract_images(path, filters)
+    images = [PackagedImage(tmp_path / name) for name in ("p.0.o", "none.o")]
     with pytest.raises(FileError, match=r"none\.o"):
-        package_images([*_images(tmp_path), PackagedImage(tmp_path / "none.o")], tmp_path / "x")
+        package_images(images, tmp_path / "x")
     assert (tmp_path / "x").read_bytes() == b"old"
     assert sorted(tmp_path.iterdir()) == before
-
-
-def _images(folder: Path) -> list[PackagedImage]:
-    return [PackagedImage(path) for path in sorted(folder.glob("p.*.o"))]
 
 
 def test_member_names_and_offsets(tmp_path: Path) -> None:
@@ -365,12 +358,13 @@ def test_images_are_added_and_replaced(tmp_path: Path) -> None:
 
 
 def test_wrong_bases(tmp_path: Path) -> None:
-    empty = tmp_path / "empty.out"
+    empty, out = tmp_path / "empty.out", tmp_path / "a.out"
     empty.write_bytes(b"no images")
-    with pytest.raises(UsageError, match=r"empty.out': expected offload binaries.*found none"):
-        package(tmp_path / "a.out", (b"new", "gfx906"), base=empty)
     twice = package(tmp_path / "twice.out", (b"one", "gfx906"), (b"two", "gfx906"))
-    with pytest.raises(UsageError, match=r"twice.out': 2 images of hip with .* arch gfx906"):
-        package(tmp_path / "b.out", (b"new", "gfx906"), base=twice)
-    assert not (tmp_path / "a.out").exists()
-    assert not (tmp_path / "b.out").exists()
+    for base, message in (
+        (empty, r"empty.out': expected offload binaries.*found none"),
+        (twice, r"twice.out': 2 images of hip with .* arch gfx906"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            package(out, (b"new", "gfx906"), base=base)
+        assert not out.exists()

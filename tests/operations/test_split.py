@@ -216,21 +216,19 @@ def test_images_for_no_archive(ids: list[str], message: str, llvm: Tool, tmp_pat
 
 
 def test_refused(hip_objects: Path, tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "text").write_text("hello")
-    with pytest.raises(UnsupportedError, match="is an object: split what is linked of it"):
-        split_file(hip_objects / "k1.o", tmp_path / "out")
-    with pytest.raises(NoContainerError):
-        split_file(tmp_path / "text", tmp_path / "out")
-    with pytest.raises(NoContainerError):
-        split_file(tmp_path / "folder", tmp_path / "out")
-    for options, message in (
-        ({"group": "a/b"}, "to be a part of file names"),
-        ({"scheme": "lz4"}, "expected the scheme none or zstd-per-kernel"),
-        ({"in_parts": True}, "is no folder"),
+    folder, text = tmp_path / "folder", tmp_path / "text"
+    folder.mkdir()
+    text.write_text("hello")
+    for path, options, error, message in (
+        (hip_objects / "k1.o", {}, UnsupportedError, "is an object: split what is linked of it"),
+        (text, {}, NoContainerError, "expected device code"),
+        (folder, {}, NoContainerError, "expected device code"),
+        (text, {"group": "a/b"}, UsageError, "to be a part of file names"),
+        (text, {"scheme": "lz4"}, UsageError, "expected the scheme none or zstd-per-kernel"),
+        (text, {"in_parts": True}, UsageError, "is no folder"),
     ):
-        with pytest.raises(UsageError, match=message):
-            split_file(tmp_path / "text", tmp_path / "out", **options)  # type: ignore[arg-type]
+        with pytest.raises(error, match=message):
+            split_file(path, tmp_path / "out", **options)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="is in the folder to be split"):
-        split_file(tmp_path / "folder", tmp_path / "folder/out")
+        split_file(folder, folder / "out")
     assert not (tmp_path / "out").exists()

@@ -252,31 +252,21 @@ def test_refused_wheels(wheel: Path, libraries: Path, tmp_path: Path) -> None:
         split_file(tmp_path / "in/demo.whl", tmp_path / "out")
 
 
-def test_cuda_wheel(tmp_path: Path) -> None:
-    """A wheel of CUDA code is thinned once for each target ID."""
-    files = {"demo/a.fatbin": fatbin("sm_80", "sm_90"), "demo/b": b"b"}
+@pytest.mark.parametrize("form", ["wheel", "folder", "parts"])
+def test_cuda(tmp_path: Path, form: str) -> None:
+    """CUDA code is thinned once for each target ID, and nothing else is written."""
+    files = {"demo/lib/a.fatbin": fatbin("sm_80", "sm_90"), "demo/b": b"b"}
     wheel = make_wheel(tmp_path / NAME, files)
-    report = split_file(wheel, tmp_path / "out")
+    with zipfile.ZipFile(wheel) as made:
+        made.extractall(tmp_path, files)
+    source = wheel if form == "wheel" else tmp_path / "demo"
+    report = split_file(source, tmp_path / "out", in_parts=form == "parts")
     assert [(part.target_id, part.images) for part in report.parts] == [("sm_80", 1), ("sm_90", 1)]
-    for target in ("sm_80", "sm_90"):
-        path = tmp_path / "out" / target / NAME
-        assert {image.target_id for image in list_images(path)} == {target}
-        assert record_faults(path) == []
-
-
-@pytest.mark.parametrize("in_parts", [False, True])
-def test_cuda_folder(tmp_path: Path, in_parts: bool) -> None:
-    """A folder of CUDA code is thinned once for each target ID, and nothing else is written."""
-    folder = tmp_path / "demo"
-    (folder / "lib").mkdir(parents=True)
-    (folder / "lib/a.fatbin").write_bytes(fatbin("sm_80", "sm_90"))
-    (folder / "b").write_bytes(b"b")
-    split_file(folder, tmp_path / "out", in_parts=in_parts)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["sm_80", "sm_90"]
     for target in ("sm_80", "sm_90"):
-        path = tmp_path / "out" / target / "demo"
+        path = tmp_path / "out" / target / source.name
         assert {image.target_id for image in list_images(path)} == {target}
-        assert (path / "b").read_bytes() == b"b"
+        assert record_faults(path) == [] if form == "wheel" else (path / "b").read_bytes() == b"b"
 
 
 def test_thin_wheel(wheel: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from offload_tool import Compression, embed_bundle, list_images
 from offload_tool.errors import FormatError, LimitError, UnsupportedError, UsageError
+from offload_tool.formats.hip_fatbin import fatbin_symbol
 from offload_tool.formats.objects.elf.reader import ElfTables, read_elf_tables
 from offload_tool.operations.match import Device, NoImageError
 from offload_tool.operations.merge import merge_files
@@ -43,14 +44,16 @@ def thin(path: Path, *devices: str) -> Path:
     return out
 
 
-def embedded(path: Path, bundle: Path) -> Path:
-    embed_bundle(bundle, path, cuid="x", host_triple="x86_64-linux-gnu")
+def embedded(path: Path, bundle: Path, cuid: str = "x") -> Path:
+    embed_bundle(bundle, path, cuid=cuid, host_triple="x86_64-linux-gnu")
     return path
 
 
+TEXTS: list[dict[str, Any]] = [{"file_type": file_type} for file_type in ("ii", "s", "ll")]
 FORMS: list[dict[str, Any]] = [
     *({"alignment": alignment} for alignment in (1, 8, 4096, 16384)),
-    *({"file_type": file_type} for file_type in ("ii", "s", "ll")),
+    *TEXTS,
+    {"file_type": "o"},
     *(
         {"file_type": file_type, "compression": Compression(method, version=version)}
         for file_type in ("bc", "s")
@@ -64,36 +67,22 @@ FORMS: list[dict[str, Any]] = [
 def test_bundle(tmp_path: Path, form: dict[str, Any]) -> None:
     """A thinned bundle of any form equals a bundle of the kept images; it may be thinned in place.
 
-    Compressed bundles stay compressed: by the same method, in the same version.
+    Compressed bundles stay compressed: by the same method, in the same version. Text around a
+    bundle stays.
     """
-    path = make_bundle(tmp_path / "b", IMAGES, **form)
-    expected = make_bundle(tmp_path / "e", KEPT, **form)
-    size = path.stat().st_size
-    report = thin_file(path, path, keep=KEEP)
-    assert path.read_bytes() == expected.read_bytes()
-    assert (report.kept, report.removed) == (1, 3)
-    assert (report.size_before, report.size_after) == (size, expected.stat().st_size)
-
-
-@pytest.mark.parametrize("file_type", ["ii", "s", "ll"])
-def test_text_around_a_bundle(tmp_path: Path, file_type: str) -> None:
-    path = make_bundle(tmp_path / "b", IMAGES, file_type=file_type)
-    expected = make_bundle(tmp_path / "e", KEPT, file_type=file_type).read_bytes()
-    path.write_bytes(b"before" + path.read_bytes() + b"after")
-    assert thin(path).read_bytes() == b"before" + expected + b"after"
-
-
-def test_object_bundle(tmp_path: Path) -> None:
-    path = make_bundle(tmp_path / "b.o", {**IMAGES, HOST: make_elf()}, file_type="o")
-    expected = make_bundle(tmp_path / "e.o", {**KEPT, HOST: make_elf()}, file_type="o")
-    assert thin(path).read_bytes() == expected.read_bytes()
-
-
-def test_version_1(tmp_path: Path) -> None:
+    whole, expected = (
+        make_bundle(tmp_path / "b", {**images, HOST: make_elf()}, **form).read_bytes()
+        for images in (IMAGES, KEPT)
+    )
     path = tmp_path / "b"
-    path.write_bytes(compressed(make_bundle(tmp_path / "x", IMAGES).read_bytes(), 1))
-    with pytest.raises(UnsupportedError, match="version 1 can be read, but not written"):
-        thin(path)
+    path.write_bytes(whole)
+    report = thin_file(path, path, keep=KEEP)
+    assert path.read_bytes() == expected
+    assert (report.kept, report.removed) == (1, 3)
+    assert (report.size_before, report.size_after) == (len(whole), len(expected))
+    if form in TEXTS:
+        path.write_bytes(b"before" + whole + b"after")
+        assert thin(path).read_bytes() == b"before" + expected + b"after"
 
 
 def test_several_bundles(tmp_path: Path) -> None:
@@ -134,14 +123,6 @@ def test_no_entries_left(tmp_path: Path) -> None:
     out = thin(path, "gfx1030")
     assert out.read_bytes()[:32] == b"__CLANG_OFFLOAD_BUNDLE__" + bytes(8)
     assert [(i.index, i.target_id) for i in list_images(out)] == [(1, "gfx1030")]
-
-
-@pytest.mark.parametrize("devices", [["gfx1100"], ["gfx906", "gfx90a"]])
-def test_no_image(tmp_path: Path, devices: list[str]) -> None:
-    path = make_bundle(tmp_path / "b", IMAGES)
-    with pytest.raises(NoImageError, match=f"no image for {devices[-1]}; images found: hipv4"):
-        thin(path, *devices)
-    assert not (tmp_path / "thin-b").exists()
 
 
 def test_archive(tmp_path: Path) -> None:
@@ -192,17 +173,28 @@ def test_offload_binaries(tmp_path: Path, llvm: Tool) -> None:
 
 
 def test_refused(tmp_path: Path) -> None:
+    """What cannot be thinned is named, and no output appears."""
     bundle = make_bundle(tmp_path / "b", IMAGES)
-    text = tmp_path / "text"
-    text.write_text("hello")
-    for path, keep, error, message in (
-        (zip_of(tmp_path / "x.zip", {"b": bundle}), KEEP, UsageError, "a zip file, but no wheel"),
-        (thin_archive(tmp_path / "thin.a", ["b"]), KEEP, UsageError, "is a thin archive"),
+    whole, all_kept = bundle.read_bytes(), ["gfx90a:sramecc+:xnack+"]
+    (tmp_path / "text").write_text("hello")
+    (tmp_path / "v1").write_bytes(compressed(whole, 1))
+    (tmp_path / "member").write_bytes(whole[:-1])
+    (tmp_path / "more").write_bytes(whole + bytes(100) + b"who needs this?")
+    more = embedded(tmp_path / "more.o", tmp_path / "more")
+    broken = archive(tmp_path / "lib.a", tmp_path / "member")
+    for path, devices, error, message in (
+        (zip_of(tmp_path / "x.zip", {"b": bundle}), all_kept, UsageError, "a zip file, but no whe"),
+        (thin_archive(tmp_path / "thin.a", ["b"]), all_kept, UsageError, "is a thin archive"),
         (bundle, [], UsageError, "no devices to keep"),
-        (text, KEEP, NoImageError, "images found: none"),
+        (bundle, ["gfx1100"], NoImageError, "no image for gfx1100; images found: hipv4"),
+        (bundle, ["gfx906", "gfx90a"], NoImageError, "no image for gfx90a; images found: hipv4"),
+        (tmp_path / "text", all_kept, NoImageError, "images found: none"),
+        (tmp_path / "v1", all_kept, UnsupportedError, "version 1 can be read, but not written"),
+        (more, all_kept, UnsupportedError, "expected bundles and zeros in section 1"),
+        (broken, all_kept, FormatError, r"lib\.a\(member\)"),
     ):
         with pytest.raises(error, match=message):
-            thin_file(path, tmp_path / "out", keep=keep)
+            thin_file(path, tmp_path / "out", keep=[Device.parse(name) for name in devices])
     assert not (tmp_path / "out").exists()
 
 
@@ -262,22 +254,6 @@ def test_bitcode(tmp_path: Path, llvm: Tool) -> None:
     with pytest.raises(UnsupportedError, match="images cannot be taken out of bitcode"):
         thin_file(tmp_path / "host.bc", tmp_path / "out", keep=[Device.parse("gfx906")])
     assert not (tmp_path / "out").exists()
-
-
-def test_foreign_bytes_in_the_section(tmp_path: Path) -> None:
-    bundle = make_bundle(tmp_path / "b", IMAGES)
-    bundle.write_bytes(bundle.read_bytes() + bytes(100) + b"who needs this?")
-    embedded(tmp_path / "x.o", bundle)
-    with pytest.raises(UnsupportedError, match="expected bundles and zeros in section 1"):
-        thin(tmp_path / "x.o")
-
-
-def test_broken_member(tmp_path: Path) -> None:
-    member = tmp_path / "member"
-    member.write_bytes(make_bundle(tmp_path / "b", IMAGES).read_bytes()[:-1])
-    with pytest.raises(FormatError, match=r"lib\.a\(member\)"):
-        thin(archive(tmp_path / "lib.a", member))
-    assert not (tmp_path / "thin-lib.a").exists()
 
 
 @pytest.fixture(scope="module")
@@ -468,9 +444,7 @@ def test_library_of_many_small_bundles(tmp_path: Path, llvm: Tool) -> None:
     count = 400
     images = {HOST: b"", "gfx906": b"x", "gfx90a": code("b", 9000)}
     bundle = make_bundle(tmp_path / "b", images)
-    objects = [tmp_path / f"{number}.o" for number in range(count)]
-    for number, path in enumerate(objects):
-        embed_bundle(bundle, path, cuid=f"{number}", host_triple="x86_64-linux-gnu")
+    objects = [embedded(tmp_path / f"{at}.o", bundle, f"{at}") for at in range(count)]
     library = tmp_path / "library"
     run_tool(llvm("clang"), "-shared", "-fuse-ld=lld", *objects, "-o", library)
     report = thin_file(library, tmp_path / "thin", keep=[Device.parse("gfx906")])
@@ -490,16 +464,13 @@ def test_library_of_many_small_bundles(tmp_path: Path, llvm: Tool) -> None:
 @pytest.mark.llvm
 def test_many_bundles(tmp_path: Path, llvm: Tool) -> None:
     clang = llvm("clang")
-    count = 120
-    sources, declarations = [], ""
+    count, sources = 120, []
     for number in range(count):
         bundle = make_bundle(
             tmp_path / f"b{number}",
             {HOST: b"", "gfx906": code("a", 5000), "gfx90a": code(f"b{number}", 9000)},
         )
-        sources.append(tmp_path / f"b{number}.o")
-        embed_bundle(bundle, sources[-1], cuid=f"{number}", host_triple="x86_64-linux-gnu")
-    from offload_tool.formats.hip_fatbin import fatbin_symbol
+        sources.append(embedded(tmp_path / f"b{number}.o", bundle, f"{number}"))
 
     names = [fatbin_symbol(f"{number}") for number in range(count)]
     declarations = "".join(f"extern const char {name}[];\n" for name in names)

@@ -18,7 +18,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from tests.conftest import run_tool
 from tests.fuzz.seeds import GFX90A, GFX906, HOST, archive, bundle, hip_library
@@ -34,54 +33,39 @@ pack.compiler_programs = lambda _: ["/bin/true"]
 sys.exit(main(sys.argv[1:]))
 """
 KERNEL = "__attribute__((global)) void kernel(int* p) { *p = VALUE; }\n"
-FLAGS = ("-nogpuinc", "-nogpulib", "-DVALUE=1", "-w")
 _NOT_OURS = ("offload_tool-", "k-gfx906-")
 """A cache, and leftovers of clang's driver after any interruption."""
 _OLD = b"what was there before"
 
 
-class Victim(NamedTuple):
-    """A command that writes ``../o/out``, from the folder of its inputs."""
-
-    args: tuple[str, ...]
-    program: tuple[str, ...] = TOOL
-
-
-_TARGETS = f"-targets={HOST.decode()},{GFX906.decode()}"
+_HOST, _GFX906 = HOST.decode(), GFX906.decode()
 _HIP = "triple=amdgcn-amd-amdhsa,arch=gfx906,kind=hip"
 VICTIMS = {
-    "extract": Victim(("extract", ".", "-o", "../o/out")),
-    "thin": Victim(("thin", "b", "--keep", "gfx906", "-o", "../o/out")),
-    "split": Victim(("split", "hip.so", "-o", "../o/out")),
-    "merge": Victim(("merge", "b", "b2", "-o", "../o/out")),
-    "archive": Victim(("archive", "-o", "../o/out", "b", "a.a")),
-    "embed": Victim(("embed", "b", "--cuid", "x", "-o", "../o/out")),
-    "report": Victim(("report", ".", "-o", "../o/out")),
-    "bundler": Victim(
-        ("bundler", "-type=o", _TARGETS, "-input=b", "-input=b2", "-output=../o/out")
-    ),
-    "bundler -unbundle": Victim(
-        *(("bundler", "-type=a", "-unbundle", "-input=a.a", f"-targets={GFX906.decode()}")
-        + ("-output=../o/out",),)
-    ),
-    "packager": Victim(("packager", "-o", "../o/out", f"--image=file=b,{_HIP}")),
-    "wrapper": Victim(("wrapper", "--kind=openmp", "b", "-o", "../o/out")),
-    "compile": Victim(
-        ("compile", "k.hip", "-o", "../o/out", "--target-id", "gfx906", "--", *FLAGS)
-    ),
-    "dist init": Victim(
-        ("dist", "init", "--scheduler", "http://h", "--token-file", "token", "-o", "../o/out"),
-        (sys.executable, "-c", DIST),
-    ),
-}  # fmt: skip
+    "extract": "extract . -o ../o/out",
+    "thin": "thin b --keep gfx906 -o ../o/out",
+    "split": "split hip.so -o ../o/out",
+    "merge": "merge b b2 -o ../o/out",
+    "archive": "archive -o ../o/out b a.a",
+    "embed": "embed b --cuid x -o ../o/out",
+    "report": "report . -o ../o/out",
+    "bundler": f"bundler -type=o -targets={_HOST},{_GFX906} -input=b -input=b2 -output=../o/out",
+    "bundler -unbundle": f"bundler -type=a -unbundle -input=a.a -targets={_GFX906} "
+    "-output=../o/out",
+    "packager": f"packager -o ../o/out --image=file=b,{_HIP}",
+    "wrapper": "wrapper --kind=openmp b -o ../o/out",
+    "compile": "compile k.hip -o ../o/out --target-id gfx906 -- -nogpuinc -nogpulib -DVALUE=1 -w",
+    "dist init": "dist init --scheduler http://h --token-file token -o ../o/out",
+}
+"""Commands that write ``../o/out``, from the folder of their inputs."""
 
 
 class Trial:
     """One command and its folder; `run` kills it."""
 
-    def __init__(self, victim: Victim, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path) -> None:
         self.folder, self.outputs = folder, folder / "o"
-        self.command = [*victim.program, *victim.args]
+        program = (sys.executable, "-c", DIST) if name == "dist init" else TOOL
+        self.command = [*program, *VICTIMS[name].split()]
         self.environment = os.environ | {
             "TMPDIR": str(folder / "tmp"),
             "PYTHONPATH": str(Path.cwd()),
@@ -107,7 +91,7 @@ class Trial:
 
     def finish(self) -> None:
         """Run the command to its end."""
-        run_tool(*(self.command), cwd=self.folder / "in", env=self.environment)
+        run_tool(*self.command, cwd=self.folder / "in", env=self.environment)
 
     def _names(self) -> set[str]:
         return {path.name for path in self.outputs.iterdir()}
@@ -196,4 +180,4 @@ class Trial:
 def a_trial(name: str) -> Iterator[Trial]:
     """Yield the trial of a command, in a folder that is removed after the block."""
     with tempfile.TemporaryDirectory(prefix="killing-") as folder:
-        yield Trial(VICTIMS[name], Path(folder))
+        yield Trial(name, Path(folder))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import struct
-import zipfile
 from collections.abc import Callable, Sequence
 from itertools import product
-from pathlib import Path
+from typing import NamedTuple
 
 from msgpack import packb
 
@@ -66,10 +65,6 @@ def zip_directory(rows: int) -> bytes:
     return local + directory + big + locator + end
 
 
-def _packed_zip(members: dict[str, bytes]) -> bytes:
-    return zipped(members, zipfile.ZIP_DEFLATED)
-
-
 def kpack(keys: int, code: bytes = b"image") -> bytes:
     """Return an archive with one code object under many keys."""
     row = packb({"gfx906": {"type": "hsaco", "ordinal": 0, "original_size": len(code)}})
@@ -109,24 +104,13 @@ def shared_bundle(entries: int, code: bytes) -> bytes:
     return head + b"".join(rows) + code
 
 
-class Case:
-    """Files in a folder, and the command that reads them."""
+class Case(NamedTuple):
+    """A command, and the files that it reads."""
 
-    def __init__(
-        self, args: str, make: Callable[[], dict[str, bytes]], refused: str | None = None
-    ) -> None:
-        self.args = args.split()
-        self.refused = refused
-        """The message, if a limit ends the command."""
-        self._make = make
-
-    def write(self, folder: Path) -> int:
-        """Write the files; return their bytes."""
-        size = 0
-        for name, content in self._make().items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            size += (folder / name).write_bytes(content)
-        return size
+    args: str
+    make: Callable[[], dict[str, bytes]]
+    refused: str = ""
+    """The message, if a limit ends the command."""
 
 
 def _marked(paths: Sequence[str], files: int, wrappers: int = 1) -> dict[str, bytes]:
@@ -170,7 +154,7 @@ CASES = {
     ),
     "magics in sections": Case("list in", lambda: {"in": elf(_MAGIC * 60_000, [(0, 1)] * 3)}),
     "nested zip": Case(
-        "list in", lambda: {"in": _packed_zip({"a.zip": zip_directory(1_000_000)})}, _MEMBERS
+        "list in", lambda: {"in": zipped({"a.zip": zip_directory(1_000_000)})}, _MEMBERS
     ),
     "wheel with a long directory": Case(
         f"thin {_WHEEL} -o out --keep gfx906", lambda: {_WHEEL: zip_directory(100_000)}, _MEMBERS
@@ -189,7 +173,7 @@ CASES = {
     ),
     "kpack keys": Case("list in", lambda: {"in": kpack(100_000)}, _MEMBERS),
     "kpack keys in a zip": Case(
-        "list in", lambda: {"in": _packed_zip({"a.kpack": kpack(100_000)})}, _MEMBERS
+        "list in", lambda: {"in": zipped({"a.kpack": kpack(100_000)})}, _MEMBERS
     ),
     "kpack keys of one code object": Case(
         _KERNELS, lambda: {"in": kpack(2000, _noted())}, _MEMBERS

@@ -7,7 +7,6 @@ import struct
 import subprocess
 import sys
 import time
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from tests.conftest import Capture, try_tool
 from tests.formats.compressed import compressed, repeated
 from tests.formats.object_files import make_elf
 from tests.fuzz.seeds import GFX906, bundle, zipped
+from tests.untrusted.small_files import shared_bundle
 
 BLOCK = 1 << 17
 
@@ -30,16 +30,10 @@ def bomb(size: int) -> bytes:
     return compressed(b"", size=blocks * BLOCK, payload=repeated(b"\0", blocks), digest=bytes(8))
 
 
-def run(*args: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return try_tool(
-        sys.executable, "-m", "offload_tool", *map(str, args), env=os.environ | environment
-    )
-
-
 def test_many_bombs_are_one_bomb(tmp_path: Path, capsys: Capture) -> None:
     """The limit applies to the run: a zip file of bombs unpacks no more than one bomb could."""
     one = bomb(600 << 20)
-    (tmp_path / "x.zip").write_bytes(zipped({str(n): one for n in range(9)}, zipfile.ZIP_DEFLATED))
+    (tmp_path / "x.zip").write_bytes(zipped({str(n): one for n in range(9)}))
     found = Budget(Limits(unpacked=700 << 20))
     from offload_tool.operations.list_images import iter_images
 
@@ -103,12 +97,7 @@ def test_overlapping_images(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bundle whose entries share the same bytes is not written a thousand times."""
-    names = [b"hip-amdgcn-amd-amdhsa--gfx%d" % n for n in range(1000)]
-    size = 3 << 20
-    position = 32 + sum(24 + len(name) for name in names)
-    table = b"".join(struct.pack("<QQQ", position, size, len(name)) + name for name in names)
-    data = b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", 1000) + table + os.urandom(size)
-    (tmp_path / "x").write_bytes(data)
+    (tmp_path / "x").write_bytes(shared_bundle(1000, os.urandom(3 << 20)))
     monkeypatch.setenv("OFFLOAD_MAX_WRITTEN", "50M")
     assert main(["extract", str(tmp_path / "x"), "-o", str(tmp_path / "out")]) == 1
     assert "bytes to write beyond 16 times" in capsys.readouterr().err
@@ -147,7 +136,8 @@ def test_long_tables_end(tmp_path: Path) -> None:
     names = [b"hip-amdgcn-amd-amdhsa--gfx906:%d" % n for n in range(100_000)]
     (tmp_path / "x").write_bytes(bundle(dict.fromkeys(names, b"")))
     started = time.monotonic()
-    done = run("list", tmp_path / "x", OFFLOAD_MAX_MEMBERS="10000000")
+    environment = os.environ | {"OFFLOAD_MAX_MEMBERS": "10000000"}
+    done = try_tool(sys.executable, "-m", "offload_tool", "list", tmp_path / "x", env=environment)
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) > 100_000
     assert time.monotonic() - started < 90  # 5 on an idle machine; rich needs more than 120

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -40,7 +39,7 @@ def test_a_zip_member_with_an_empty_name(tmp_path: Path, capsys: Capture) -> Non
     archive = (tmp_path / "k").read_bytes()
     (tmp_path / "k").unlink()
     members = {"": BUNDLE, "b": BUNDLE, "program": program, "gfx906.kpack": archive}
-    (tmp_path / "x.zip").write_bytes(zipped(members, zipfile.ZIP_DEFLATED))
+    (tmp_path / "x.zip").write_bytes(zipped(members))
     assert main(["list", "--json", str(tmp_path)]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["member"] for row in rows] == ["", "b", "gfx906.kpack(a#0#0)"]
@@ -226,7 +225,7 @@ def test_a_code_object_is_an_image(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "in" / "k.co").write_bytes(seeds["code object"])
     (tmp_path / "in" / "k.cubin").write_bytes(seeds["cubin"])
     files = {"a/Kernels.co": seeds["code object"], "lib.a": archive({b"m": seeds["code object"]})}
-    (tmp_path / "in" / "x.whl").write_bytes(zipped(files, zipfile.ZIP_DEFLATED))
+    (tmp_path / "in" / "x.whl").write_bytes(zipped(files))
     assert main(["list", "--json", str(tmp_path / "in")]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [(row["container"], row["target_id"], row["kind"]) for row in rows] == [
@@ -258,7 +257,7 @@ def test_windows_libraries(tmp_path: Path, capsys: Capture) -> None:
         "cuda.dll": make_image({b".nv_fatb": make_seeds()["cuda fat binary"]}),
         "omp.dll": make_image({b".llvm.of": make_seeds()["offload binary"]}),
     }
-    (tmp_path / "x.whl").write_bytes(zipped(files, zipfile.ZIP_DEFLATED))
+    (tmp_path / "x.whl").write_bytes(zipped(files))
     assert main(["list", "--json", str(tmp_path / "x.whl")]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [(row["member"], row["target_id"]) for row in rows] == [
@@ -314,7 +313,7 @@ def test_scan_of_any_file(tmp_path: Path, capsys: Capture) -> None:
         seeds["code object"],
     ]
     data = b"firmware" + b"".join(b"\x01" * 100 + part for part in parts)
-    (tmp_path / "x.zip").write_bytes(zipped({"x.bin": data}, zipfile.ZIP_DEFLATED))
+    (tmp_path / "x.zip").write_bytes(zipped({"x.bin": data}))
     (tmp_path / "x.bin").write_bytes(data)
     for name in ("x.bin", "x.zip"):
         assert main(["list", "--json", "--scan", str(tmp_path / name)]) == 0

@@ -121,11 +121,7 @@ def test_same_layout(many: list[list[int]], alignment: int) -> None:
     found = find_alignment([planned(sizes, alignment) for sizes in many])
     for sizes in many:
         assert planned(sizes, found) == planned(sizes, alignment)
-
-
-@given(SIZES)
-def test_fat_binaries(sizes: list[int]) -> None:
-    assert find_alignment([planned(sizes, 4096)]) == 4096
+        assert find_alignment([planned(sizes, 4096)]) == 4096
 
 
 def test_no_such_layout() -> None:

@@ -53,12 +53,6 @@ def tail(version: int, method: int = 1) -> bytes:
     return b"CCOB" + struct.pack("<HH", version, method)
 
 
-@pytest.mark.parametrize(("level", "nearest"), [(-200_000, -(1 << 17)), (0, 3), (100, 22)])
-def test_levels_out_of_range(level: int, nearest: int) -> None:
-    """They mean the nearest level, as in LLVM; 0 is the default."""
-    assert frame(code(100_000), level=level) == frame(code(100_000), level=nearest)
-
-
 CORRUPT = {
     "empty": (b"", "offset 0x0, magic: expected 'CCOB', found b''"),
     "other-magic": (b"__CLANG_OFFLOAD_BUNDLE__", "magic: expected 'CCOB', found b'__CL'"),

@@ -17,6 +17,7 @@ from offload_tool.formats.cuda.fatbin import (
 )
 from offload_tool.formats.cuda.ptx import ptx_version
 from tests.formats.cuda_images import content_of, images_of
+from tests.formats.object_files import make_elf
 
 CUBIN = b"\x7fELF" + b"cubin" * 1000
 PACKED = lz4.block.compress(CUBIN, store_size=False)
@@ -147,8 +148,5 @@ def test_refused_processors(processor: str) -> None:
 
 
 def test_foreign_elf() -> None:
-    header = struct.pack(
-        "<4s5B7x2HIQQQI6H", b"\x7fELF", 2, 1, 1, 0, 8, 2, 62, 1, *[0] * 4, 64, *[0] * 5
-    )
     with pytest.raises(FormatError, match="found a 64-bit file for 62"):
-        plan_cuda_fatbin([NewCudaEntry("sm_90", header)])
+        plan_cuda_fatbin([NewCudaEntry("sm_90", make_elf())])

@@ -56,12 +56,6 @@ def read(data: bytes, path: Path | None = None) -> Contents:
     ]
 
 
-def test_no_members() -> None:
-    layout = plan_archive([])
-    assert (list(layout.headers()), layout.size) == ([b"!<arch>\n"], 8)
-    assert read(b"!<arch>\n") == []
-
-
 @given(
     contents=st.lists(
         st.tuples(

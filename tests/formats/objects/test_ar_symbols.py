@@ -11,6 +11,7 @@ import pytest
 from offload_tool.errors import FormatError
 from offload_tool.formats.objects.ar import member_symbols
 from tests.conftest import Tool, program, run_tool
+from tests.formats.object_files import Part, pack_elf
 
 SOURCE = """
 extern int und(int); int gv = 1; static int sv; int __attribute__((weak)) wk(void) {return 1;}
@@ -229,22 +230,22 @@ def test_module_by_hand() -> None:
         assert member_symbols(memoryview(module(flags))) == b""
 
 
-STRINGS = b"\0first\0second\0"
-HEADERS_AT = 64 + 24 * 4 + 16
+STRINGS = b"\0first\0second\0.symtab\0.strtab\0"
+HEADERS_AT = 64 + 24 * 4 + 32
 
 
 def elf(changes: tuple[tuple[str, int, int], ...] = ()) -> bytes:
     """Make an ELF file with four symbols; `changes` are (format, offset, value)."""
     rows = [(0, 0, 0, 0), (1, 0x12, 0, 1), (7, 0x22, 0, 0xFFF2), (1, 0x02, 0, 1)]
-    table = b"".join(struct.pack("<IBBHQQ", *row, 0, 0) for row in rows)
-    header = b"\x7fELF\2\1\1" + bytes(9)
-    header += struct.pack("<HHIQQQIHHHHHH", 1, 62, 1, 0, 0, HEADERS_AT, 0, 64, 0, 0, 64, 3, 0)
-    sections = [(0,) * 10, (0, 2, 0, 0, 64, 96, 2, 1, 8, 24), (0, 3, 0, 0, 160, 14, 0, 0, 1, 0)]
-    data = bytearray(header + table + STRINGS + bytes(2))
-    data += b"".join(struct.pack("<IIQQQQIIQQ", *row) for row in sections)
+    data = bytearray(packed_symbols([struct.pack("<IBBHQQ", *row, 0, 0) for row in rows], STRINGS))
     for layout, offset, value in changes:
         struct.pack_into(layout, data, offset, value)
     return bytes(data)
+
+
+def packed_symbols(rows: list[bytes], strings: bytes) -> bytes:
+    table = Part(b".symtab", 2, 0, b"".join(rows), link=2, info=1, alignment=8, entry=24)
+    return pack_elf([table, Part(b".strtab", 3, 0, strings)])
 
 
 SYMTAB = HEADERS_AT + 64
@@ -272,7 +273,7 @@ BROKEN_ELF = {
     "huge-section-number": ((("<H", 60, 0), ("<Q", HEADERS_AT + 32, 1 << 60)), "section header"),
     "strings-of-other-type": ((("<I", SYMTAB + 40, 1),), "sh_link"),
     "strings-not-ended": ((("<Q", SYMTAB + 64 + 32, 13),), "sh_link"),
-    "name-behind-end": ((("<I", 64 + 24, 14),), "st_name"),
+    "name-behind-end": ((("<I", 64 + 24, len(STRINGS)),), "st_name"),
 }
 
 
@@ -284,16 +285,10 @@ def test_broken_elf(changes: tuple[tuple[str, int, int], ...], field: str) -> No
 
 
 def test_names_that_overlap_cannot_exhaust_memory() -> None:
-    count, size = 1000, 20000
-    rows = struct.pack("<IBBHQQ", 0, 0x10, 0, 1, 0, 0) * count
-    end = 64 + len(rows) + size
-    header = b"\x7fELF\2\1\1" + bytes(9)
-    header += struct.pack("<HHIQQQIHHHHHH", 1, 62, 1, 0, 0, end, 0, 64, 0, 0, 64, 3, 0)
-    sections = bytes(64)
-    sections += struct.pack("<IIQQQQIIQQ", 0, 2, 0, 0, 64, len(rows), 2, 1, 8, 24)
-    sections += struct.pack("<IIQQQQIIQQ", 0, 3, 0, 0, 64 + len(rows), size, 0, 0, 1, 0)
+    row = struct.pack("<IBBHQQ", 16, 0x10, 0, 1, 0, 0)
+    strings = b".symtab\0.strtab\0" + b"n" * 20_000 + b"\0"
     with pytest.raises(FormatError, match="st_name"):
-        member_symbols(memoryview(header + rows + b"n" * (size - 1) + b"\0" + sections))
+        member_symbols(memoryview(packed_symbols([row] * 1000, strings)))
 
 
 def coff(*records: bytes, strings: bytes = b"", count: int | None = None) -> bytes:

@@ -20,9 +20,11 @@ from tests.formats.object_files import (
     CPP_SOURCE,
     PREFIX,
     Objcopy,
+    Part,
     assemble,
     is_bundle_section,
     make_elf,
+    pack_elf,
     write_file,
 )
 
@@ -320,18 +322,23 @@ def test_removed_section_inside_a_segment(objcopy: Objcopy) -> None:
 
 def test_overlapping_names_do_not_fill_memory() -> None:
     """Many names that are tails of one long string are refused before they are all read."""
-    count, tail = 1500, b"n" * 200_000
-    data = bytearray(make_elf(extra={b".x": bytes(count * 24), b".y": b"\0" + tail + b"\0"}))
-    (table,) = struct.unpack_from("<Q", data, 40)
-    (at,) = struct.unpack_from("<Q", data, table + 5 * 64 + 24)
-    for number in range(1, count):
-        struct.pack_into("<I", data, at + number * 24, number)
-    struct.pack_into("<I", data, table + 7 * 64 + 4, 1)  # the old symbol table
-    struct.pack_into("<I", data, table + 5 * 64 + 4, 2)  # .x is the symbol table
-    struct.pack_into("<I", data, table + 5 * 64 + 40, 6)  # and .y has its names
-    struct.pack_into("<Q", data, table + 5 * 64 + 56, 24)
-    struct.pack_into("<I", data, table + 6 * 64 + 4, 3)
-    for section in (2, 4):  # the group and the relocations: plain content
-        struct.pack_into("<I", data, table + section * 64 + 4, 1)
+    symbols = b"".join(struct.pack("<I20x", number) for number in range(1500))
+    strings = b"\0" + b"n" * 200_000 + b"\0.symtab\0.strtab\0"
+    parts = [Part(b".symtab", 2, 0, symbols, 2, entry=24), Part(b".strtab", 3, 0, strings)]
     with pytest.raises(FormatError, match="far longer than the file"):
-        plan_elf(memoryview(data), [(b"x", 1)])
+        plan_elf(memoryview(pack_elf(parts)), [(b"x", 1)])
+
+
+@pytest.mark.parametrize("copies", [3, 9])
+def test_sections_that_share_bytes(copies: int) -> None:
+    data = make_elf(extra={b".big": bytes(10_000)})
+    tables = read_elf_tables(memoryview(data))
+    rows = [*tables.sections, *[tables.sections[5]] * copies]
+    header = tables.header._replace(e_shoff=len(data), e_shnum=len(rows))
+    made = tables.elf_class.header.pack(*header) + data[tables.header.e_ehsize :]
+    made += b"".join(tables.elf_class.section.pack(*row) for row in rows)
+    if copies == 3:
+        assert len(read_elf_tables(memoryview(made)).sections) == len(rows)
+        return
+    with pytest.raises(FormatError, match="taken together, is far longer than the file"):
+        read_elf_tables(memoryview(made))
