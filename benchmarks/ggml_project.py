@@ -2,7 +2,8 @@
 
 Some of its sources are in a copy for each way to build:
 
-- CMake's language HIP and Ninja, with the compiler alone, and behind ``offload-tool launch``;
+- CMake's language HIP and Ninja, with the compiler alone, behind ``offload-tool launch``, and with
+  `OFFLOAD_PCH` there;
 - SCons without `OFFLOAD_PCH` and `OFFLOAD_CUTOFF`, with the cut-off, and with both.
 
 Requires ``cmake``, ``ninja``, the headers of HIP and their CMake files; `OFFLOAD_CLANG` names the
@@ -68,7 +69,12 @@ env = Environment(
 for source in {sources!r}:
     env.OffloadObject(source)
 """
-_LAUNCHERS = {"driver": "", "launch": f"{sys.executable};-m;offload_tool;launch"}
+_LAUNCH = f"{sys.executable};-m;offload_tool;launch"
+_LAUNCHERS = {
+    "driver": "",
+    "launch": _LAUNCH,
+    "launch and PCH": f"env;OFFLOAD_PCH=common.cuh;{_LAUNCH}",
+}
 _SCONS_MODES = {
     "SCons": (False, False),
     "cut-off": (False, True),

@@ -18,7 +18,7 @@ _STYLES = (
     ("#2ca02c", "-", "^"),
     ("#98df8a", "-", "v"),
 )
-_COLORS = ("#aec7e8", "#1f77b4", "#98df8a", "#2ca02c")
+_COLORS = ("#aec7e8", "#1f77b4", "#c7c7c7", "#98df8a", "#2ca02c")
 
 
 def picture() -> Path | None:

@@ -52,6 +52,7 @@ NAMED: dict[str, tuple[str, ...]] = {
         "test_error_in_a_source",
     ),
     "tests/fuzz/*": (),
+    "tests/launch/test_pch.py": ("test_edits[[]--no-offload-new-driver]", "test_two_at_once"),
     "tests/gpu/test_pack.py": ("test_table",),
     "tests/gpu/*": (),
     "tests/test_docs_howtos.py": ("test_other_tools", "test_every_page*", "test_page[[]why]"),

@@ -127,6 +127,7 @@ def launch_parser(tool: str) -> argparse.ArgumentParser:
         "other commands run unchanged.",
         epilog="A manifest beside each object (.NAME.o.manifest) remembers each pass, and only "
         "passes whose inputs have changed run; OFFLOAD_LAUNCH_MEMORY=0 turns that off. "
+        "OFFLOAD_PCH=NAME:... names headers to precompile, for the sources that begin with them. "
         "OFFLOAD_LAUNCH_VERBOSE=1 prints each decision and its reason. The jobserver of GNU make "
         "or Ninja limits the number of processes; else -j in MAKEFLAGS, else OFFLOAD_LAUNCH_JOBS, "
         "else the number of cores. The exit status is the compiler's.",

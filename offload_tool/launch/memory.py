@@ -135,12 +135,12 @@ class Memory:
         """
         self._plan, self._depfiles = plan, depfiles
         self._output = plan.output
-        self._digests = DigestCache()
+        self.digests = DigestCache()
         path = environ.get(LIBRARY_PATH, "")
-        self._identity = cache(lambda program: program_identity(program, path))
+        self.identity = cache(lambda program: program_identity(program, path))
         self._passes = [*self._find_passes(environ, make_folder)]
         self._join = self._join_key()
-        self._record = read_output_record(manifest_path(self._output), self._digests, self._output)
+        self._record = read_output_record(manifest_path(self._output), self.digests, self._output)
         self._texts: dict[str, str] = {}
         self._old: OldResults | None = None
         self._embeds_later = can_embed_later(plan.jobs[-1])
@@ -159,18 +159,18 @@ class Memory:
             read = {n for at, job in enumerate(plan.jobs) if at not in numbers for n in job.needs}
             resolver = PlannedPass(
                 [plan.jobs[number] for number in numbers],
-                *(self._depfiles[numbers[0]], plan.version, environ, self._identity, self._digests),
+                *(self._depfiles[numbers[0]], plan.version, environ, self.identity, self.digests),
                 make_folder,
             )
             results = [number for number in numbers if number in read]
-            yield _Pass(target, numbers, results, PassRun(resolver, self._digests))
+            yield _Pass(target, numbers, results, PassRun(resolver, self.digests))
 
     def _join_key(self) -> str:
         """Return the commands of the jobs that join the images, and their programs."""
         jobs = [job for job in self._plan.jobs if not job.target]
         marks = {job.output: f"\0{number}" for number, job in enumerate(self._plan.jobs)}
         args = [[renamed(arg, marks) for arg in job.args] for job in jobs]
-        return json.dumps([*args, [self._identity(job.args[0]) for job in jobs]])
+        return json.dumps([*args, [self.identity(job.args[0]) for job in jobs]])
 
     # -- the verdict -----------------------------------------------------------------------
 
@@ -178,7 +178,7 @@ class Memory:
         """Find the passes that need not run; return True if none has to."""
         record = self._record
         old = None if record is None else OldResults(record, self._output)
-        damage = Cause.NO_RECORD if old is None else old.damage(self._digests)
+        damage = Cause.NO_RECORD if old is None else old.damage(self.digests)
         if damage is not None or record is None or old is None:
             for each in self._passes:
                 each.run.reason = Reason(damage or Cause.NO_RECORD)
@@ -221,6 +221,11 @@ class Memory:
     def is_kept(self, number: int) -> bool:
         """Return whether the results of a job's pass are those of the old object, as yet."""
         return any(number in each.numbers and each.is_kept for each in self._passes)
+
+    def has_printed(self, number: int) -> bool:
+        """Return whether the pass of a job has printed messages in its last run."""
+        each = next(each for each in self._passes if number in each.numbers)
+        return bool(self._old_texts.get(f"{each.target} {MESSAGES}"))
 
     def begin(self, marker: str) -> None:
         """Note the state of all inputs before the passes run.
@@ -301,14 +306,14 @@ class Memory:
         self._texts[_JOIN] = self._join
         if self._images:
             is_nothing = self._embedded_now() == NOTHING
-            self._texts[EMBEDDED] = NOTHING if is_nothing else self._digests.digest(self._images)
+            self._texts[EMBEDDED] = NOTHING if is_nothing else self.digests.digest(self._images)
 
     def _embedded_now(self) -> str:
         """Return the text `EMBEDDED` of the host's object before the images are exchanged."""
         if any(each.is_kept for each in self._passes if each.target == HOST):
             return self._old_texts.get(EMBEDDED, "")
         is_nothing = embeds_nothing(content_of(self._plan.jobs[-1].output))
-        return NOTHING if is_nothing else self._digests.digest(PLACEHOLDER_FILE)
+        return NOTHING if is_nothing else self.digests.digest(PLACEHOLDER_FILE)
 
     def _note(self, each: _Pass, steps: Sequence[Step], launched: Iterable[int]) -> None:
         if each.is_current:
@@ -323,7 +328,7 @@ class Memory:
             each.run.record = _if_sure(each.run.finish(each.run.read()))
         jobs = self._plan.jobs
         texts = {
-            RESULTS: " ".join(self._digests.digest(jobs[n].output) for n in each.results),
+            RESULTS: " ".join(self.digests.digest(jobs[n].output) for n in each.results),
             MESSAGES: _text_of(steps[n].messages_file for n in each.numbers),
             STDOUT: _text_of(steps[n].stdout_file for n in each.numbers),
             DEPFILE: _text_of([self._depfiles[each.numbers[0]]]),
@@ -405,7 +410,7 @@ class Memory:
         if record is None:
             return False
         with suppress(OSError), open(self._output, "rb") as file:
-            known = self._digests.cached(self._output)
+            known = self.digests.cached(self._output)
             is_judged = known is not None and known[0] == file_stat_from(os.fstat(file.fileno()))
             if is_judged or digest_of(file.read()) == record.output:
                 os.utime(file.fileno())
@@ -415,7 +420,7 @@ class Memory:
         return False
 
     def _save(self, descriptor: int, digest: str) -> None:
-        self._digests.store(self._output, file_stat_from(os.fstat(descriptor)), digest)
+        self.digests.store(self._output, file_stat_from(os.fstat(descriptor)), digest)
         records = {each.target: each.run.record for each in self._passes}
         known = {target: record for target, record in records.items() if record is not None}
         self._write_record(OutputRecord(digest, known, self._texts))
@@ -424,7 +429,7 @@ class Memory:
     def _write_record(self, record: OutputRecord) -> None:
         path = manifest_path(self._output)
         try:
-            write_output_record(path, record, self._digests, self._output)
+            write_output_record(path, record, self.digests, self._output)
         except OffloadError:  # such as a full disk: the object is still right
             _remove(path)
 

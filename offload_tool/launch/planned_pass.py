@@ -17,7 +17,7 @@ from offload_tool.manifest.pass_run import Resolver
 
 DEPFILE_OPTION = "-dependency-file"
 _RULE = "-MT"
-_ALL_HEADERS = "-sys-header-deps"
+ALL_HEADERS = "-sys-header-deps"
 _NO_EFFECT = frozenset({"-fcolor-diagnostics"})
 """Arguments that change no output."""
 
@@ -80,7 +80,7 @@ class PlannedPass(Resolver):
         """Return the files that the pass has read: its depfile lists them, or the preprocessor."""
         job = self._jobs[0]
         read = None
-        if DEPFILE_OPTION in job.args and _ALL_HEADERS in job.args:
+        if DEPFILE_OPTION in job.args and ALL_HEADERS in job.args:
             read = self._listed(self._depfile)
         read = read or self.preprocess()
         if read is None:
@@ -113,7 +113,7 @@ class PlannedPass(Resolver):
 
 def add_depfile(job: DriverJob, name: str) -> None:
     """Add the options that write a depfile: of all headers unless the command says which."""
-    rule = [] if _RULE in job.args else [_RULE, "object", _ALL_HEADERS]
+    rule = [] if _RULE in job.args else [_RULE, "object", ALL_HEADERS]
     job.args[2:2] = [DEPFILE_OPTION, name, *rule]
 
 

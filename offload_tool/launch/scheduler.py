@@ -45,6 +45,9 @@ class Step:
         """The command's environment, if it differs from that of the run."""
         self.messages_file = messages_file
         self.runs_after_failure = False
+        self.may_fail = False
+        """Its failure is that of no pass; then `status` is 0."""
+        self.has_failed = False
         self.jobs_option = ""
         """The option that sets the program's number of processes; if empty, it runs one."""
         self.most_jobs = 1
@@ -210,7 +213,9 @@ class Scheduler:
         ended, status = os.waitpid(process, os.WNOHANG)
         if ended:
             step = self._running.pop(process)
-            step.status = os.waitstatus_to_exitcode(status)
+            code = os.waitstatus_to_exitcode(status)
+            step.has_failed = code != 0
+            step.status = 0 if step.may_fail else code
             for _ in range(step.held_slots):
                 self._slots.give()
 

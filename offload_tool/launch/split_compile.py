@@ -46,6 +46,7 @@ from offload_tool.launch.write_result import (
 )
 
 if TYPE_CHECKING:
+    from offload_tool.launch.pch import Pchs
     from offload_tool.launch.remote_passes import OnCluster
 
 _WRAPPER_JOBS = "--wrapper-jobs="
@@ -168,8 +169,11 @@ class _Split:
             steps.append(self._embed_later(steps[-1]))
         launched = self._launched(steps)
         self._add_depfiles(steps, launched, is_wanted=bool(depfile))
+        pchs = self._find_pchs(launched)
         if memory is not None:
             memory.stage(steps, launched, self._command, self._environ)
+        if pchs is not None:
+            pchs.insert(steps, self._depfiles, self._report)
         self._run_steps(steps)
         self._remove_scripts()
         status = self._status(steps)
@@ -186,6 +190,22 @@ class _Split:
         stdout = b"".join(content_of(step.stdout_file) for step in steps[: len(plan.jobs)])
         messages = {step.number: content_of(step.messages_file) for step in steps}
         return status, stdout, self._merged(lines, messages)
+
+    def _find_pchs(self, launched: Container[int]) -> Pchs | None:
+        """Find the precompiled headers for passes that run here; None if they are off."""
+        if not self._environ.get("OFFLOAD_PCH"):
+            return None
+        from offload_tool.launch.pch import Pchs, wanted_headers
+
+        memory, wanted = self._memory, wanted_headers(self._environ)
+        if memory is None:
+            self._report("without precompiled headers: the compile is not remembered")
+        if memory is None or not wanted:
+            return None
+        pchs = Pchs(wanted, self._plan, self._environ, memory.identity, memory.digests)
+        passes = [number for number in self._depfiles if not memory.is_skipped(number)]
+        pchs.find(passes, launched, memory.has_printed, self._report)
+        return pchs
 
     def _complete(self, steps: Sequence[Step], launched: Mapping[int, list[int]]) -> None:
         """Check and note the results of all passes."""

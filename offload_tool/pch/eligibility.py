@@ -80,14 +80,22 @@ def reason_of_flags(kind: str, command: Sequence[str], environment: Mapping[str,
     `command` is the pass's, without input and output. This function queries the driver (``-###``)
     to cover options in files and in the environment.
     """
-    if kind not in _KINDS:
-        return f"{kind} sources: only those of HIP and CUDA can use one"
-    jobs = query_front_end(command, environment).jobs
+    jobs = query_front_end(command, environment).jobs if kind in _KINDS else ((),)
     if len(jobs) != 1:
         return _SEVERAL if jobs else "flags that the compiler refuses: see what it says of them"
-    if reason := reason_against_pch(jobs[0]):
+    return reason_of_front_end(kind, jobs[0])
+
+
+def reason_of_front_end(kind: str, job: Sequence[str]) -> str:
+    """Return why a pass with this job of the front end may not use a PCH; "" if it may.
+
+    The job has no depfile.
+    """
+    if kind not in _KINDS:
+        return f"{kind} sources: only those of HIP and CUDA can use one"
+    if reason := reason_against_pch(job):
         return reason
-    levels = [arg for arg in jobs[0] if re.fullmatch(r"-O\w*", arg)]
+    levels = [arg for arg in job if re.fullmatch(r"-O\w*", arg)]
     is_optimized = levels and levels[-1] != "-O0"
     return "" if is_optimized else "no optimization (-O0): add -O1 or more"
 

@@ -50,6 +50,7 @@ from offload_tool.pch.include_prefix import (
     without_dots,
 )
 from offload_tool.pch.recipe import (
+    MAP,
     SHARED_OPTIONS,
     Names,
     PchRecipe,
@@ -72,7 +73,11 @@ if TYPE_CHECKING:
 
 _REFUSAL = b"offload: no precompiled header: "
 MESSAGES = "messages of the compiler: mend or disable them"
+ERRORS = "headers that do not compile by themselves: mend what they do not include"
+MISSING = "no precompiled header is there: make it first"
+STALE = "the precompiled header is of other flags, or out of date: make it again"
 SMALL = "small headers: name them in OFFLOAD_PCH to precompile them all the same"
+_ACTIONS = ("-c", "-S", "-emit-obj", "-emit-llvm-bc")
 _LONGEST_REASON = 1 << 12
 _VARIABLE = "OFFLOAD_PCH_WORDS"
 """The variable from which the script takes the options of a PCH."""
@@ -148,7 +153,7 @@ class UsablePch(NamedTuple):
             is_done = without_driver(args, environment) if without_driver else None
             if is_done is None:
                 is_done = run_quietly(args, environment) == (0, b"")
-        return self._reason_of_names(command) if is_done else MESSAGES
+        return self.reason_of_names(command) if is_done else MESSAGES
 
     def _chain(self) -> list[str]:
         """Return the files through which the source reaches the PCH, as in its depfile."""
@@ -177,7 +182,7 @@ class UsablePch(NamedTuple):
         of_pch = {absolute(name) for name in (text, *self.inputs)}.difference(begin)
         return list(dict.fromkeys([*begin, *(name for name in listed if name not in of_pch)]))
 
-    def _reason_of_names(self, command: Command) -> str:
+    def reason_of_names(self, command: Command) -> str:
         """Return which of the source's own files changed its name; "" if none."""
         from offload_tool.clang.depfile import read_depfile
 
@@ -216,7 +221,7 @@ def _identities(_pch: str, inputs: tuple[str, ...]) -> dict[str, str]:
 def args_without_source(args: Iterable[str]) -> tuple[str, ...]:
     """Return a pass's arguments that are equal for all sources, without input and output."""
     return tuple(
-        "-cuid=0" if arg.startswith("-cuid=") else arg for arg in args if arg not in ("-c", "-S")
+        "-cuid=0" if arg.startswith("-cuid=") else arg for arg in args if arg not in _ACTIONS
     )
 
 
@@ -244,7 +249,7 @@ def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
     """Return the current PCH for a source, or why the source compiles without."""
     text = content_of(recipe.text_file)
     if not text:
-        return "no precompiled header is there: make it first"
+        return MISSING
     found = recipe.search_path.candidates(source)
     candidate = next(
         (each for each in found.all if includes_text(each.headers, recipe.folder) == text), None
@@ -256,7 +261,7 @@ def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
         )
     read = inputs_if_current(recipe)
     if read is None:
-        return "the precompiled header is of other flags, or out of date: make it again"
+        return STALE
     if reason := refusal_of(recipe.file):
         return reason
     options = read_options(recipe.names_file)
@@ -293,12 +298,14 @@ def make_pch(
     outputs: Outputs | None = None,
     installed: Sequence[str] = (),
     least: int = 0,
+    refuses_errors: bool = False,
 ) -> int:
     """Make the PCH of a candidate unless it is current; return the compiler's status.
 
     If no pass may use it, its file holds the reason. `failed` gets the messages of a failed
     compile. `outputs` are the files to write; `installed` are further dependencies for the rule.
-    `least` is the minimum size of its headers in bytes.
+    `least` is the minimum size of its headers in bytes. With `refuses_errors`, headers that do not
+    compile are such a reason, and the status is 0.
 
     :raises FileError: a file cannot be read or written.
     """
@@ -317,7 +324,11 @@ def make_pch(
         remove(recipe.tokens_file)
         remove(recipe.names_file)  # clang appends to it
         status, messages = run_quietly(command, environment)
-        if status:
+        check = recipe.with_args("-fsyntax-only", recipe.text_file)
+        if status and refuses_errors and run_quietly(check, environment)[0]:
+            reason, status = ERRORS, 0  # it is no full disk
+            refuse(recipe.file, reason)
+        elif status:
             failed(messages)
         elif messages:
             reason = "messages of the compiler about its headers: mend or disable them"
@@ -350,6 +361,8 @@ def _reason_against(recipe: PchRecipe, candidate: Candidate, names: Names, least
     naming, wrong = options_for(entered, recipe.folder)
     if wrong:
         return f"the folder of '{wrong}' is spelled in two ways"
+    if any(arg.startswith(MAP) for arg in recipe.args) and (naming or names.options):
+        return f"{MAP} in its flags, and relative names of headers: name folders absolutely"
     reason, is_guarded = reason_of_probe(recipe, names.options, naming, entered)
     if not reason and not is_guarded and names.folder:
         reason = _reason_unguarded(candidate)

@@ -24,9 +24,11 @@ from typing import NamedTuple
 from offload_tool.clang.argument_files import all_args, include_folders
 from offload_tool.clang.environment import ImplicitInputs
 from offload_tool.io.file_digests import DigestCache
-from offload_tool.io.paths import sibling
-from offload_tool.manifest import Work, inputs
-from offload_tool.passes.command import Command, dependency_flags
+from offload_tool.io.paths import remove, sibling
+from offload_tool.io.process import capture
+from offload_tool.manifest import Work
+from offload_tool.manifest.inputs import files_in_depfile, not_listed
+from offload_tool.passes.command import dependency_flags
 from offload_tool.pch.eligibility import RULES
 from offload_tool.pch.include_prefix import SearchPath, absolute_name, without_dots
 
@@ -34,7 +36,9 @@ SHARED_OPTIONS = ("-Xclang", "-fno-pch-timestamp", "-Xclang", "-fvalidate-ast-in
 """The options that a PCH and a pass with it share. With only one of the two, clang misses edits of
 equal size and time, or rejects a touched header with ``#pragma once``. Source: clang 22.1.8,
 observed."""
-_MAP = "-fmacro-prefix-map="
+MAP = "-fmacro-prefix-map="
+"""The option that replaces beginnings of names in macros."""
+_OF_DRIVER = ("-Xclang", "-fsyntax-only")
 _KEEP_DOTS = "-fno-file-reproducible"
 """Without this option, such a map also strips ``./``."""
 
@@ -67,7 +71,7 @@ class Names(NamedTuple):
         """The options that restore the headers' names in macros."""
         if self.folder == self.spelled:
             return []
-        return [_KEEP_DOTS, f"{_MAP}{self.folder}={self.spelled}"]
+        return [_KEEP_DOTS, f"{MAP}{self.folder}={self.spelled}"]
 
     def restored(self, name: str) -> str:
         """Return a name that the compiler reports, as it is without a PCH."""
@@ -88,7 +92,7 @@ def options_for(entered: Iterable[str], folder: str) -> tuple[list[str], str]:
         maps.setdefault(_folder_of(absolute), _folder_of(name))
     changed = [absolute for absolute, name in maps.items() if absolute != name]
     needed = [
-        f"{_MAP}{absolute}={name}"
+        f"{MAP}{absolute}={name}"
         for absolute, name in sorted(maps.items())
         if any(absolute.startswith(other) for other in changed)
     ]
@@ -121,11 +125,19 @@ def _folder_of(name: str) -> str:
 
 def mapped_name(absolute: str, args: Sequence[str]) -> str:
     """Return the name that clang gives a file with these options."""
-    maps = [arg.removeprefix(_MAP).partition("=") for arg in args if arg.startswith(_MAP)]
+    maps = [arg.removeprefix(MAP).partition("=") for arg in args if arg.startswith(MAP)]
     for old, _, new in sorted(maps, reverse=True):
         if absolute.startswith(old):
             return new + absolute.removeprefix(old)
     return absolute
+
+
+def front_end_args(args: Iterable[str]) -> list[str]:
+    """Return arguments for the driver as those of the front end's own command.
+
+    That allows no second action; without any, it is ``-fsyntax-only``.
+    """
+    return [arg.removeprefix("-Xclang=") for arg in args if arg not in _OF_DRIVER]
 
 
 class PchRecipe(NamedTuple):
@@ -135,7 +147,8 @@ class PchRecipe(NamedTuple):
     stage: str
     """``device`` or ``host``."""
     args: tuple[str, ...]
-    """The common command of these passes: see `args_without_source`."""
+    """The common command of these passes, for the driver or for the front end (``-cc1``): see
+    `args_without_source`."""
     program_args: int
     """How many arguments name the compiler."""
     environment: Mapping[str, str]
@@ -185,30 +198,50 @@ class PchRecipe(NamedTuple):
         user_folders = include_folders(all_args(self.args), ("-I", "-iquote"))
         return SearchPath(self.folder, self.implicit_inputs().folders, user_folders)
 
+    def with_args(self, *more: str) -> list[str]:
+        """Return the common command with further arguments, given as for the driver."""
+        is_front_end = self.args[self.program_args : self.program_args + 1] == ("-cc1",)
+        return [*self.args, *(front_end_args(more) if is_front_end else more)]
+
     def command(self, names: Names) -> list[str]:
         """Return the command that makes the PCH of headers with such names."""
         making = ("-emit-pch", "-o", self.file, "-header-include-file", self.names_file)
         args = [part for arg in making for part in ("-Xclang", arg)]
-        return [
-            *(*self.args, "-fsyntax-only", *args, *SHARED_OPTIONS, *names.options),
-            *(*dependency_flags(self.depfile), self.text_file),
-        ]
+        options = (*SHARED_OPTIONS, *names.options, *dependency_flags(self.depfile))
+        return self.with_args("-fsyntax-only", *args, *options, self.text_file)
 
     def work(self) -> Work:
         """Return its description for the manifest."""
-        program, flags = self.args[: self.program_args], self.args[self.program_args :]
-        text, environment = self.text_file, self.environment
-        command = Command(program, (*flags, "-c"), self.file, text, self.depfile)
         return Work(
             self.file,
-            [*self.args, "-fsyntax-only", text],
+            [*self.args, "-fsyntax-only", self.text_file],
             self.environment,
             # A PCH holds absolute names of headers, so a copied folder needs its own.
             f"{self.compiler_identity}, in {self.folder}, rules {RULES}",
-            (text,),
+            (self.text_file,),
             self.implicit_inputs,
-            lambda: inputs.files_read(command, environment),
-            lambda: inputs.preprocess(command, environment),
+            self._files_read,
+            self._preprocess,
             version=self.version,
             links=False,
         )
+
+    def _files_read(self) -> list[str]:
+        read = self._listed() or self._preprocess()
+        if read is None:
+            raise not_listed(self.depfile, self.text_file)
+        return read
+
+    def _listed(self) -> list[str] | None:
+        return files_in_depfile(self.depfile, self.text_file, self.args)
+
+    def _preprocess(self) -> list[str] | None:
+        args = ("-w", "-fsyntax-only", "-Xclang", "-Eonly", *dependency_flags(self.depfile))
+        try:
+            remove(self.depfile)
+            status = capture(self.with_args(*args, self.text_file), self.environment).status
+            return self._listed() if status == 0 else None
+        except OSError:
+            return None
+        finally:
+            remove(self.depfile)

@@ -105,7 +105,7 @@ def reason_of_probe(
     use_again = [*use, *_names_options(again)]
 
     def compiled(*more: str, source: str = os.devnull) -> str:
-        args = [*recipe.args, "-w", "-S", *more, "-o", output, source]
+        args = recipe.with_args("-w", "-S", *more, "-o", output, source)
         status, messages = run_quietly(args, recipe.environment)
         return "" if status or messages else Path(output).read_text(errors="replace")
 
@@ -149,8 +149,8 @@ def reason_of_order(recipe: PchRecipe, candidate: Candidate, entered: Sequence[s
     source, *passed = (each.name for each in candidate.includers)
     try:
         remove(names)
-        args = [*recipe.args, "-w", "-fsyntax-only", "-Xclang", "-Eonly", *_names_options(names)]
-        status, _ = run_quietly([*args, source], recipe.environment)
+        args = ("-w", "-fsyntax-only", "-Xclang", "-Eonly", *_names_options(names), source)
+        status, _ = run_quietly(recipe.with_args(*args), recipe.environment)
         if status:
             return f"'{source}' does not compile by itself"
         read = names_in(names)
@@ -248,9 +248,9 @@ def source_start(recipe: PchRecipe, inputs: Sequence[str]) -> SourceStart | None
         from offload_tool.io import replace_file
 
         depfile = sibling(recipe.file, ".before.d")
-        command = [*recipe.args, "-w", "-E", "-dM", *dependency_flags(depfile), os.devnull]
+        args = ("-w", "-E", "-dM", *dependency_flags(depfile), os.devnull)
         try:
-            status, macros = run_quietly(command, recipe.environment)
+            status, macros = run_quietly(recipe.with_args(*args), recipe.environment)
             if status or not macros:
                 return None
             files = [name for name in read_depfile(depfile) if name != os.devnull]

@@ -1,9 +1,10 @@
 """Random constructs, flags and edits: after each edit, an object by `launch` and by the driver.
 
-``python -m tests.launch.edit_trials CLANG COUNT [SEED]`` prints what differs of object, depfile,
-other files, messages or status. A trial is one source with its headers, in two folders, which have
-the same name in turn: one is compiled by the driver, the other one behind `launch`. Each edit is
-made in both. Objects and manifests are damaged, and calls killed, in ours alone.
+``python -m tests.launch.edit_trials CLANG COUNT [SEED [KIND [pch]]]`` prints what differs of
+object, depfile, other files, messages or status; with ``pch``, `OFFLOAD_PCH` is set. A trial is one
+source with its headers, in two folders, which have the same name in turn: one is compiled by the
+driver, the other one behind `launch`. Each edit is made in both. Objects and manifests are damaged,
+and calls killed, in ours alone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from offload_tool.launch.pch import FOLDER as PCH_FOLDER
 from tests.launch.compiles import ALWAYS_IN_STAGES, CUID, environment, files, run
 from tests.launch.test_cuda import OWN as CUDA
 from tests.pch_constructs.compositions import composed
@@ -125,8 +127,12 @@ class Trial:
 
     launch: Sequence[str] = ALWAYS_IN_STAGES
 
-    def __init__(self, clang: Sequence[str], seed: int, folder: Path, kind: str = "hip") -> None:
-        self.chosen = random.Random(f"{kind} {seed}")
+    def __init__(
+        self, clang: Sequence[str], seed: int, folder: Path, kind: str = "hip", pch: str = ""
+    ) -> None:
+        """With `pch`, `launch` has precompiled headers."""
+        self.chosen = random.Random(f"{kind} {seed}{pch}")
+        self._has_pch = bool(pch)
         self.folder = folder
         self.kind = kind
         self.count: Counter[str] = Counter()
@@ -149,10 +155,16 @@ class Trial:
         if chosen.random() < 0.15:
             self._set_variable()
         self._front: list[str] = []
-        self._choose_launcher()
+        if not self._has_pch or chosen.random() < 0.3:
+            self._choose_launcher()
         self._pieces = self._random_pieces()
         self._is_plain = chosen.random() < _IS_PLAIN
         self._composition = composed(chosen, list(CONSTRUCTS), self.kind)
+        if self._has_pch:
+            text = "".join(self._composition.files.values())
+            self._variables["OFFLOAD_PCH"] = ":".join(
+                {*re.findall(r"#include [<\"]([^>\"]+)", text)}
+            )
         for name in ("ours", "driver"):
             self._enter(name)
             self._write()
@@ -180,7 +192,8 @@ class Trial:
         (self.build / self._object).parent.mkdir(exist_ok=True)
         source = self.build / self._composition.source
         text = "" if self._is_plain else source.read_text() + "".join(self._pieces)
-        source.write_text(f"{_BEGIN}{text}{_PLAIN if self._is_plain else _END}")
+        text = f"{text}{_BEGIN}" if self._has_pch else f"{_BEGIN}{text}"
+        source.write_text(f"{text}{_PLAIN if self._is_plain else _END}")
         beside = source.parent
         for name, text in (
             (_ONLY, "#pragma once\n"),
@@ -211,7 +224,8 @@ class Trial:
     def _random_flags(self) -> list[str]:
         chosen = self.chosen
         picked = [chosen.choice(_DRIVERS)]
-        for choices in chosen.sample(self._choices, chosen.choice((0, 1, 1, 2, 3))):
+        counts = (0, 0, 0, 1, 2) if self._has_pch else (0, 1, 1, 2, 3)  # most rule out a PCH
+        for choices in chosen.sample(self._choices, chosen.choice(counts)):
             picked.append(chosen.choice(choices))
         if chosen.random() < 0.4:
             picked.append(chosen.choice(alternatives(USUAL)))
@@ -462,12 +476,25 @@ class Trial:
             process.wait()
         self._leave("ours")
 
+    def remove_pchs(self) -> None:
+        """Remove precompiled headers, or a part of each file; or forbid new ones."""
+        folder, how = self.folder / "ours" / PCH_FOLDER, self.chosen.randrange(3)
+        for path in sorted(folder.glob("*")):
+            if how == 0:
+                path.unlink()
+            elif how == 1:
+                os.truncate(path, self.chosen.randrange(path.stat().st_size + 1))
+        if how == 2:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.write_text("")
+
     def nothing(self) -> None:
         """Edit nothing."""
 
     EDITS = (comment, host_code, header_of_one, kernel)
     KINDS = (targets, flags, touch, there_and_back)
     IN_BUILDS = (header, appears, data, link, variable, nothing)
+    OF_PCHS = (header, header, appears, touch, remove_pchs, killed, two_at_once)
     OTHERS = (*IN_BUILDS, damage, killed, mistake, mistake, two_at_once)
 
     # -- judging ---------------------------------------------------------------------------
@@ -476,6 +503,7 @@ class Trial:
         """Compile after each edit; return what differs."""
         chosen = self.chosen
         edits = [*self.EDITS, *chosen.sample(self.KINDS, 2), *chosen.sample(self.OTHERS, 2)]
+        edits += self.OF_PCHS if self._has_pch else ()
         chosen.shuffle(edits)
         found = []
         for edit in (Trial.nothing, *edits):
@@ -540,8 +568,8 @@ class Trial:
         ]
         if printed[0] != printed[1]:
             wrong.append(f"standard output: {printed[0][:6]} for {printed[1][:6]}")
-        said, expected = _lines(ours.stderr), _lines(driver.stderr)
-        if said != expected and _lines(self._by_driver().stderr) == expected:  # no times
+        said, expected = lines(ours.stderr), lines(driver.stderr)
+        if said != expected and lines(self._by_driver().stderr) == expected:  # no times
             wrong.append(f"messages: {sorted(said ^ expected)[:6]}")
         names = self._differing()
         for _ in range(_AGAIN if names else 0):
@@ -555,7 +583,8 @@ class Trial:
 
     def _results(self, name: str) -> dict[str, bytes]:
         found = files(self.folder / name)
-        return {each: data for each, data in found.items() if not each.endswith((".json", ".csv"))}
+        no = (".json", ".csv")
+        return {x: y for x, y in found.items() if not (x.endswith(no) or x.startswith(PCH_FOLDER))}
 
     def _differing(self) -> list[str]:
         ours, driver = self._results("ours"), self._results("driver")
@@ -563,7 +592,7 @@ class Trial:
         for name in sorted(ours.keys() | driver.keys()):
             found, expected = ours.get(name), driver.get(name)
             if name.endswith(".d") and found and expected:
-                found = _without_added(found, expected)
+                found = without_added(found, expected)
             if found != expected:
                 wrong.append(name)
         return wrong
@@ -572,10 +601,13 @@ class Trial:
         """Remove what this compile has written besides object and depfile: the next may not."""
         for path in self.folder.glob("*/**/*"):
             is_object = str(path).endswith(f"/{self._object}")
-            if path.is_file() and path.suffix not in _KEPT and not is_object:
+            is_kept = is_object or PCH_FOLDER in path.parts
+            if path.is_file() and path.suffix not in _KEPT and not is_kept:
                 path.unlink()
 
     def _count(self, said: str) -> None:
+        self.count["passes with a precompiled header"] += said.count(": with the precompiled")
+        self.count["passes without"] += said.count(": without a precompiled")
         for what in ("split", "passed through", "not remembered"):
             self.count[what] += f"offload-tool launch: {what}: " in said
         for what in ("current", "compiled", "front end only", "from the launcher"):
@@ -589,13 +621,13 @@ def _quoted(word: str) -> str:
     return '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _lines(said: str) -> set[str]:
+def lines(said: str) -> set[str]:
     text = RANDOM.sub(b"-X", _COLOUR.sub("", said).encode())
     plain = text.decode().splitlines()
     return {line for line in plain if not _LINES.fullmatch(line)}
 
 
-def _without_added(found: bytes, expected: bytes) -> bytes:
+def without_added(found: bytes, expected: bytes) -> bytes:
     """Return a depfile without the headers that only device passes read."""
     for line in found.splitlines():
         name = line.strip().removesuffix(b" \\").rstrip(b":")
@@ -606,7 +638,7 @@ def _without_added(found: bytes, expected: bytes) -> bytes:
     return found
 
 
-def main(clang: str, count: int, first: int = 0, kind: str = "hip") -> int:
+def main(clang: str, count: int, first: int = 0, kind: str = "hip", pch: str = "") -> int:
     """Run trials; return in how many something differs."""
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="offload-edits-") as folder:
@@ -614,7 +646,7 @@ def main(clang: str, count: int, first: int = 0, kind: str = "hip") -> int:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with suppress(KeyboardInterrupt):  # what was found until then is printed
             for seed in range(first, first + count):
-                trial = Trial(shlex.split(clang), seed, Path(folder, "trial"), kind)
+                trial = Trial(shlex.split(clang), seed, Path(folder, "trial"), kind, pch)
                 found = trial.judge()
                 counts += trial.count
                 counts["trials"] += 1

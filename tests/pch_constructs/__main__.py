@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shlex
 import shutil
 import sys
 import tempfile
@@ -14,11 +15,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from tests.pch_constructs.compositions import Composition, alone, composed
 from tests.pch_constructs.constructs import CONSTRUCTS
-from tests.pch_constructs.trial import begin_worker, judge_by_worker
+from tests.pch_constructs.launched import DRIVERS, EDITS, LaunchTrial
+from tests.pch_constructs.trial import Trial, begin_worker, judge_by_worker
 
 
 def main() -> int:
@@ -29,8 +32,9 @@ def main() -> int:
     folder = given.keep or Path(tempfile.mkdtemp(prefix="offload-pch-"))
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
-    compositions = list(_alone() if given.alone else _composed(given))
-    with ProcessPoolExecutor(given.jobs, initializer=begin_worker, initargs=(folder,)) as pool:
+    compositions = list(_alone(given.launch) if given.alone else _composed(given))
+    make = partial(_launch_trial, given.launch, given.seed) if given.launch else Trial
+    with ProcessPoolExecutor(given.jobs, initializer=begin_worker, initargs=(make, folder)) as pool:
         done = pool.map(judge_by_worker, [each for _, each in compositions], chunksize=4)
         for (name, composition), outcome in zip(compositions, done, strict=True):
             counts[outcome.what] += 1
@@ -50,11 +54,22 @@ def main() -> int:
     return 1 if counts["different"] else 0
 
 
-def _alone() -> Iterator[tuple[str, Composition]]:
+def _launch_trial(clang: str, seed: int, folder: Path) -> LaunchTrial:
+    rng = random.Random(seed)
+    extra = ["-g", "-fgpu-rdc"]
+
+    def choose() -> tuple[list[str], list[str]]:
+        flags = rng.sample(extra, 1) if rng.random() < 0.1 else []
+        return [rng.choice(DRIVERS), *flags], rng.sample([*EDITS], 2)
+
+    return LaunchTrial(folder, shlex.split(clang), choose)
+
+
+def _alone(launch: str) -> Iterator[tuple[str, Composition]]:
     for name, construct in CONSTRUCTS.items():
-        for kind in ("hip", "cuda"):
+        for kind in _kinds(launch):
             if construct.kind in ("", kind):
-                for stage in ("device", "host"):
+                for stage in ("host",) if launch else ("device", "host"):
                     yield name, alone(name, kind, stage)
                 if construct.file == "pragmas":
                     yield name, alone(name, kind, "host", warns=True)
@@ -66,7 +81,13 @@ def _composed(given: argparse.Namespace) -> Iterator[tuple[str, Composition]]:
     numbers = given.only or range(given.count)
     for number in numbers:
         rng = random.Random(f"{given.seed} {number}")
-        yield f"--only {number}", composed(rng, list(CONSTRUCTS))
+        kind = "" if len(_kinds(given.launch)) > 1 else "hip"
+        yield f"--only {number}", composed(rng, list(CONSTRUCTS), kind)
+
+
+def _kinds(launch: str) -> tuple[str, ...]:
+    """Return the offload kinds: CUDA's driver has other headers without an installation."""
+    return ("hip",) if launch and "--cuda-path=" not in launch else ("hip", "cuda")
 
 
 def _general(reason: str) -> str:
@@ -82,6 +103,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", type=int, nargs="*", help="the numbers of the compositions")
     parser.add_argument("--alone", action="store_true", help="each construct by itself instead")
     parser.add_argument("--clang", default="", help="the compiler")
+    parser.add_argument("--launch", default="", help="compare `launch` with this clang instead")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="a folder for the files, which stay there")
     parser.add_argument("--reasons", type=int, default=30, help="how many to print (default: 30)")

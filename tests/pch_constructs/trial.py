@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from offload_tool.cli import main
 from offload_tool.pch.pch import refusal_of
@@ -36,6 +36,13 @@ class Outcome(NamedTuple):
     why: str = ""
 
 
+class Judge(Protocol):
+    """Compiles compositions in two ways."""
+
+    def judge(self, composition: Composition) -> Outcome:
+        """Compile a composition in both."""
+
+
 class Trial:
     """Compiles compositions, one after the other, in one folder."""
 
@@ -47,7 +54,7 @@ class Trial:
         shutil.rmtree(self.project, ignore_errors=True)
         self.project.mkdir(parents=True)
         composition.write(self.project)
-        with _inside(self.project):
+        with inside(self.project):
             return self._judged(composition)
 
     def _judged(self, composition: Composition) -> Outcome:
@@ -88,12 +95,12 @@ class Trial:
         return Outcome("same")
 
 
-_worker: list[Trial] = []
+_worker: list[Judge] = []
 
 
-def begin_worker(folder: Path) -> None:
+def begin_worker(make: Callable[[Path], Judge], folder: Path) -> None:
     """Make this process one that judges compositions, below `folder`."""
-    _worker.append(Trial(folder / str(os.getpid())))
+    _worker.append(make(folder / str(os.getpid())))
 
 
 def judge_by_worker(composition: Composition) -> Outcome:
@@ -117,7 +124,7 @@ def _run(*args: str) -> int:
 
 
 @contextmanager
-def _inside(folder: Path) -> Iterator[None]:
+def inside(folder: Path) -> Iterator[None]:
     before = Path.cwd()
     os.chdir(folder)
     os.environ["PWD"] = str(folder)

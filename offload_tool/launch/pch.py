@@ -1,0 +1,255 @@
+"""Precompiled headers (PCHs) of launches: ``OFFLOAD_PCH`` names the headers.
+
+::
+
+    a pass that runs -- is there a current PCH for it? -- yes --> front end with the PCH
+                               | no                                  |  fails, or prints
+                  a mark of another compile? -- no: leave one --+    |
+                               | yes                            v    v
+                  make the PCH, under a lock; then as above     the pass as it is
+
+A launch knows one source, so it cannot count the users of a PCH. The second compile that wants a
+PCH in the present state of its headers makes it. The first compile leaves a mark: a digest of these
+headers. Thus an edit of a header and of one source makes no PCH for one compile.
+
+PCHs are in the folder `FOLDER` of the compile, since they hold absolute names. Each belongs to the
+text of its includes, and to the front end's arguments that do not depend on the source. Their
+recipes are jobs of the driver's plan: see `offload_tool.pch`. Anybody may remove that folder at any
+time, and a launch that is killed leaves a PCH without a manifest, which no compile uses.
+
+A pass with a PCH gets the depfile that it would have without, so its record is the same, too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+
+from offload_tool.clang.depfile import read_depfile
+from offload_tool.clang.driver import option_values
+from offload_tool.clang.environment import ImplicitInputs, folders_of_job
+from offload_tool.clang.job_plan import HOST, DriverJob, DriverPlan
+from offload_tool.clang.options import EMBEDS, JOB_DEPFILE, without_values
+from offload_tool.errors import FileError, OffloadError, UsageError
+from offload_tool.io.file_digests import DigestCache, content_of, digest_of
+from offload_tool.io.paths import sibling
+from offload_tool.launch.planned_pass import ALL_HEADERS
+from offload_tool.launch.scheduler import Step
+from offload_tool.launch.write_result import clang_depfile
+from offload_tool.manifest.output_state import pass_run
+from offload_tool.passes.command import Command
+from offload_tool.pch import pch
+from offload_tool.pch.eligibility import reason_of_front_end
+from offload_tool.pch.include_prefix import Candidate
+from offload_tool.pch.recipe import MAP, PchRecipe, front_end_args
+
+SWITCH = "OFFLOAD_PCH"
+FOLDER = ".offload-pch"
+_NEW = "the headers are new: the next compile makes it"
+_LISTS_USERS = "its depfile lists no system headers, or there is none: use -MD"
+_KEPT_FOR = 7 * 24 * 3600
+"""Seconds without a use, after which a PCH is removed when another one is made."""
+_OWN = ("-o", "-main-file-name")
+"""Options of the front end whose values depend on the source."""
+
+
+def wanted_headers(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the headers that the environment names; () if precompiled headers are off.
+
+    :raises UsageError: it names none.
+    """
+    given = environ.get(SWITCH, "")
+    names = tuple(filter(None, given.split(":")))
+    if given in ("1", "True") or any(name[0] in "<\"'" for name in names):
+        raise UsageError(
+            f"{SWITCH}={given}: expected names of headers as in '#include', separated by colons; "
+            f"set {SWITCH}=common.h"
+        )
+    return () if given == "0" else names
+
+
+class Pchs:
+    """The precompiled headers for the passes of one compile."""
+
+    def __init__(
+        self,
+        wanted: tuple[str, ...],
+        plan: DriverPlan,
+        environ: Mapping[str, str],
+        identity: Callable[[str], str],
+        digests: DigestCache,
+    ) -> None:
+        """`identity` returns that of a program; the jobs of `plan` write their depfiles."""
+        self._wanted, self._plan, self._environ = wanted, plan, environ
+        self._identity, self._digests = identity, digests
+        self._found: dict[int, pch.UsablePch] = {}
+
+    def find(
+        self,
+        numbers: Iterable[int],
+        launched: Container[int],
+        has_printed: Callable[[int], bool],
+        report: Callable[[str], None],
+    ) -> None:
+        """Find or make PCHs for the passes whose front ends are these jobs of the plan.
+
+        Launchers run the `launched` ones. What other launches make is waited for at last.
+        """
+        waiting = [*numbers]
+        for waits in (False, True):
+            for number in [*waiting]:
+                found: pch.UsablePch | str = "its launcher runs it" if number in launched else ""
+                found = found or (pch.MESSAGES if has_printed(number) else "")
+                job = self._plan.jobs[number]
+                try:
+                    found = found or self._find(job, waits=waits)
+                except BlockingIOError:
+                    continue
+                except OSError as error:
+                    found = str(FileError(FOLDER, error))
+                except OffloadError as error:
+                    found = str(error)
+                waiting.remove(number)
+                if isinstance(found, str):
+                    report(f"{job.target}: without a precompiled header: {found}")
+                else:
+                    self._found[number] = found
+
+    def _find(self, job: DriverJob, *, waits: bool) -> pch.UsablePch | str:
+        """Return the PCH for a pass, or why there is none.
+
+        :raises BlockingIOError: another launch makes it, and this one does not wait.
+        """
+        is_linked = any(job.output in each.args for each in self._plan.jobs if each.kind == "lld")
+        allowed = (MAP, *["-emit-llvm"] * is_linked)  # the result is no bitcode then
+        args = without_values(job.args, JOB_DEPFILE)
+        args_to_check = [arg for arg in args if not arg.startswith(allowed)]
+        reason = reason_of_front_end(next(option_values(job.args, "-x"), ""), args_to_check)
+        if reason or ALL_HEADERS not in job.args:
+            return reason or _LISTS_USERS
+        candidates = self._recipe(job, ()).search_path.candidates(job.source)
+        candidate = next(filter(self._is_wanted, candidates.all), None)
+        if candidate is None:
+            return f"its first includes have no header of {SWITCH}; '{candidates.stop}' ends them"
+        recipe = self._recipe(job, candidate.headers)
+        found = pch.find_usable(recipe, job.source)
+        if found not in (pch.MISSING, pch.STALE):
+            return found
+        os.makedirs(FOLDER, exist_ok=True)
+        mark, state = sibling(recipe.file, ".mark"), self._state(recipe, candidate)
+        if content_of(mark) != state:
+            with open(mark, "wb") as file:
+                file.write(state)
+            return _NEW
+        with _locked(sibling(recipe.file, ".lock"), waits=waits):
+            found = pch.find_usable(recipe, job.source)
+            if found in (pch.MISSING, pch.STALE):
+                pch.make_pch(recipe, candidate, refuses_errors=True)
+                _remove_unused()
+                found = pch.find_usable(recipe, job.source)
+        return found
+
+    def _is_wanted(self, candidate: Candidate) -> bool:
+        names = [each[1:-1] for each in candidate.headers]
+        return {*([candidate.spelling] if candidate.includers else names)} <= {*self._wanted}
+
+    def _recipe(self, job: DriverJob, headers: Sequence[str]) -> PchRecipe:
+        """Return the recipe of a PCH of `headers` for a job."""
+        given = iter(without_values(job.args[:-1], JOB_DEPFILE | EMBEDS))
+        args = pch.args_without_source(
+            arg for arg in given if arg not in _OWN or next(given, None) is None
+        )
+        text = "\0".join([*headers, "", *args])
+        number = digest_of(text.encode(errors="surrogateescape"))[:16]
+        name = job.target.replace(":", "-")
+        return PchRecipe(
+            f"{FOLDER}/{name}.{number}.pch",
+            "host" if job.target == HOST else "device",
+            args,
+            1,
+            self._environ,
+            self._identity(args[0]),
+            cache(lambda: ImplicitInputs(tuple(dict.fromkeys(folders_of_job(args))))),
+            lambda: self._plan.version,
+            lambda: self._digests,
+        )
+
+    def _state(self, recipe: PchRecipe, candidate: Candidate) -> bytes:
+        """Return a digest of the files in a PCH, or of its headers if they are not known."""
+        find = recipe.search_path.find
+        headers = (
+            each[1:-1] if each[0] == '"' else find(each[1:-1])[0] for each in candidate.headers
+        )
+        names = pass_run(recipe.work(), self._digests).inputs() or headers
+        return "".join(map(self._digests.digest, names)).encode()
+
+    def insert(
+        self, steps: list[Step], depfiles: Mapping[int, str], report: Callable[[str], None]
+    ) -> None:
+        """Insert the front ends with PCHs before those without; `depfiles` are as in `Memory`."""
+        for number, usable in self._found.items():
+            front = steps[number]
+            args = [*front.args[:-1], *front_end_args(usable.args()), front.args[-1]]
+            trial = Step(len(steps), front.needs, args, f"{front.messages_file}.pch")
+            verdict = Step(len(steps) + 1, [trial.number])
+            trial.may_fail = True
+            trial.runs_after_failure = verdict.runs_after_failure = front.runs_after_failure
+            front.needs = [verdict.number]
+            verdict.call = partial(
+                _judge, usable, self._plan.jobs[number], depfiles[number], trial, front, report
+            )
+            steps += [trial, verdict]
+
+
+def _judge(
+    usable: pch.UsablePch,
+    job: DriverJob,
+    depfile: str,
+    trial: Step,
+    front: Step,
+    report: Callable[[str], None],
+) -> None:
+    """Skip the front end without the PCH if the one with it is as good."""
+    command = Command((job.args[0],), (), job.output, job.source, depfile)
+    reason = pch.MESSAGES
+    if not (trial.has_failed or content_of(trial.messages_file) or content_of(trial.stdout_file)):
+        try:
+            reason = usable.reason_of_names(command)
+            read = usable.files_read(job.source, read_depfile(depfile))
+            text = clang_depfile([*option_values(job.args, "-MT")], read, phony="-MP" in job.args)
+        except OffloadError as error:
+            reason = str(error)
+    if not reason:
+        for name, content in (
+            (depfile, text),
+            (front.messages_file, b""),
+            (front.stdout_file, b""),
+        ):
+            with open(name, "wb") as file:
+                file.write(content)
+        front.args = ()
+    how = f"without a precompiled header: {reason}" if reason else "with the precompiled header"
+    report(f"{job.target}: {how}")
+
+
+@contextmanager
+def _locked(name: str, *, waits: bool) -> Iterator[None]:
+    """Hold a lock; raise BlockingIOError if another process holds it, unless this one waits."""
+    descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_unused() -> None:
+    """Remove the PCHs that no compile has read for long, but not their locks."""
+    for entry in [*os.scandir(FOLDER)]:
+        used = max(entry.stat().st_atime, entry.stat().st_mtime)
+        if time.time() - used > _KEPT_FOR and not entry.name.endswith(".lock"):
+            os.unlink(entry.path)

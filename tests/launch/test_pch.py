@@ -1,0 +1,260 @@
+"""`launch` with OFFLOAD_PCH: the driver judges each object and depfile."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool.io.file_digests import content_of
+from offload_tool.launch.pch import FOLDER
+from offload_tool.pch import pch
+from tests.launch import test_memory
+from tests.launch.compiles import SOURCE, environment, run
+from tests.launch.edit_trials import Trial
+from tests.launch.test_memory import ALL, NEW, OLD
+from tests.pch_constructs.compositions import alone, composed
+from tests.pch_constructs.constructs import CONSTRUCTS
+from tests.pch_constructs.launched import EDITS, LaunchTrial
+
+WITH, NEW_STATE = "with the precompiled header", "the headers are new: the next compile makes it"
+HEADER = '#pragma once\n#include "hip_declarations.h"\n#include "value.h"\ninline int v = VALUE;\n'
+BODY = SOURCE.partition("#endif\n")[2]
+_PATCHED = """
+import os, sys
+from offload_tool.pch import pch
+{}
+from offload_tool.cli import main
+sys.exit(main(["launch", *sys.argv[1:]]))
+"""
+KILLED = "pch._reason_against = lambda *_: os.kill(os.getpid(), 9)"
+"""The PCH is there, and its manifest is not."""
+COUNTED = """
+make = pch.make_pch
+def make_pch(recipe, *args, **options):
+    print("made", recipe.file, file=sys.stderr)
+    return make(recipe, *args, **options)
+pch.make_pch = make_pch
+"""
+
+pytestmark = pytest.mark.llvm
+
+
+class Project(test_memory.Project):
+    """A project with two sources that begin with one header."""
+
+    source = "s"
+
+    def command(self, output: str = "") -> list[str]:
+        words = super().command(output or f"{self.source}.o")
+        return [f"{self.source}.hip" if word == "s.hip" else word for word in words]
+
+    def compiled(self, source: str = "s") -> dict[str, str]:
+        """Compile; return what became of the precompiled header of each pass."""
+        self.source = source
+        done = self.ours()
+        assert done.returncode == 0, done.stderr
+        names = [str(self.folder / f"{source}{end}") for end in (".o", ".d")]
+        made = [content_of(name) for name in names]
+        run(self.command(), self.folder)
+        assert made == [content_of(name) for name in names]
+        found = re.findall(r"^offload-tool launch: (\S+): (with.*)$", done.stderr, re.M)
+        return {name: why.removeprefix("without a precompiled header: ") for name, why in found}
+
+
+@pytest.fixture
+def project(tmp_path: Path, llvm: Callable[[str], str]) -> Project:
+    made = Project(tmp_path / "project", llvm("clang++"))
+    made.flags = ["--offload-arch=gfx906,gfx90a", "-O2", OLD]
+    made.more["OFFLOAD_PCH"] = "none.h:common.h"
+    made.write("common.h", HEADER)
+    for name in "st":
+        made.write(f"{name}.hip", f'#include "common.h"\n{BODY}')
+    return made
+
+
+@pytest.mark.parametrize("flags", [OLD, NEW, f"{OLD} -MP -MT odd$$name", "--offload-device-only"])
+def test_edits(flags: str, project: Project) -> None:
+    """The second compile makes the headers; after an edit of one they are made again."""
+    project.flags += flags.split()
+    passes = ALL - {"host"} if "only" in flags else ALL
+    for name, text in (
+        ("common.h", HEADER),
+        ("common.h", f"{HEADER}static inline int unused() {{ return 3; }}\n"),
+        ("value.h", "#pragma once\n#define VALUE 4\n"),
+    ):
+        project.write(name, text)
+        assert project.compiled("s") == dict.fromkeys(passes, NEW_STATE)
+        assert project.compiled("t") == dict.fromkeys(passes, WITH)
+        project.write("s.hip", f"{(project.folder / 's.hip').read_text()}\nint another();\n")
+        assert project.compiled("s") == dict.fromkeys(passes, WITH)
+        os.utime(project.folder / "value.h")
+        assert [project.compiled("s"), project.compiled("t")] == [{}, {}]
+
+
+def test_inputs(project: Project) -> None:
+    """An object that was made with a header is stale when anything that the header read changes."""
+    project.flags.insert(0, "-Ifirst")
+    project.write("last/found.h", "")
+    project.flags.insert(1, "-Ilast")
+    project.write("common.h", f"{HEADER}#include <found.h>\n")
+    (project.folder / "first").mkdir()
+    project.compiled("s")
+    assert project.compiled("t") == dict.fromkeys(ALL, WITH)
+    project.write("first/found.h", "#define APPEARED\nint appeared = 1;\n")
+    assert [set(project.compiled("t")), project.compiled("t")] == [ALL, {}]
+    (project.folder / "first/found.h").unlink()
+    assert [set(project.compiled("t")), project.compiled("t")] == [ALL, {}]
+    (project.folder / "last/found.h").unlink()
+    assert project.ours().returncode == 1
+
+
+def _file(project: Project) -> None:
+    (project.folder / FOLDER).write_text("")
+
+
+def _through_another(project: Project) -> None:
+    project.write("common.h", f"{HEADER}#ifndef ANOTHER\n#error another.h is first\n#endif\n")
+    project.write("another.h", '#ifndef ANOTHER\n#define ANOTHER\n#include "common.h"\n#endif\n')
+    for name in "st":
+        project.write(f"{name}.hip", f'#include "another.h"\n{BODY}')
+
+
+def _warning(project: Project) -> None:
+    project.write("common.h", f"{HEADER}#warning said\n")
+
+
+def _set(name: str, value: str) -> Callable[[Project], None]:
+    return lambda project: project.more.update({name: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda project: project.flags.append("-g"), "debug information (-g)"),
+        (lambda project: project.flags.append("-O0"), "no optimization (-O0): add -O1 or more"),
+        (lambda project: project.flags.append("-fgpu-rdc"), "relocatable device code (-fgpu-rdc)"),
+        (_through_another, pch.ERRORS),
+        (_warning, pch.MESSAGES),
+        (_file, f"'{FOLDER}': File exists"),
+        (_set("OFFLOAD_LAUNCHER", "env"), "its launcher runs it"),
+        (lambda project: project.flags.append("-MMD"), "lists no system headers"),
+        (_set("OFFLOAD_PCH", "value.h"), "have no header of OFFLOAD_PCH"),
+    ],
+)
+def test_why_not(change: Callable[[Project], None], why: str, project: Project) -> None:
+    """A pass without a precompiled header is the driver's, and says why with VERBOSE."""
+    change(project)
+    for source in "stst":
+        text = project.folder / f"{source}.hip"
+        text.write_text(f"{text.read_text()}int more();\n")
+        found = project.compiled(source)
+    assert all(why in found.get(name, "") for name in ALL), found
+
+
+def test_messages(project: Project) -> None:
+    """Messages are the driver's; a pass that has printed some is run without the header at once."""
+    project.flags.append("-Wall")
+    project.compiled("s")
+    project.write("t.hip", f'#include "common.h"\nstatic int unused;\n{BODY}')
+    whys = []
+    for _ in range(2):
+        whys.append(set(project.compiled("t").values()))
+        project.source = "t"
+        (project.folder / "t.o").unlink()
+        driver = run(project.command(), project.folder)
+        ours = run([*project.launch, *project.command()], project.folder)
+        assert "unused" in driver.stderr
+        assert ours.stderr.endswith(driver.stderr)
+    assert whys == [{pch.MESSAGES}] * 2
+
+
+def _patched(project: Project, patch: str) -> None:
+    project.launch = (sys.executable, "-c", _PATCHED.format(patch))
+
+
+def test_two_at_once(project: Project) -> None:
+    """Of two launches, one makes a header, and the other one waits for it."""
+    project.compiled("s")
+    _patched(project, COUNTED)
+    more = environment(project.more)
+    started = []
+    for project.source in ("s", "t"):
+        project.write(f"{project.source}.hip", f'#include "common.h"\n{BODY}\nint more;\n')
+        command = [*project.launch, *project.command()]
+        started.append(
+            subprocess.Popen(command, cwd=project.folder, env=more, stderr=subprocess.PIPE)
+        )
+    said = "".join(each.communicate()[1].decode() for each in started)
+    assert [said.count(text) for text in ("made ", WITH)] == [3, 6]
+    for source in "st":
+        assert project.compiled(source) == {}
+
+
+def test_killed(project: Project) -> None:
+    """A header that a killed launch has not checked is made again."""
+    project.compiled("s")
+    launch = project.launch
+    _patched(project, KILLED)
+    project.source = "t"
+    assert project.ours().returncode == -9
+    assert [*(project.folder / FOLDER).glob("*.pch")]
+    project.launch = launch
+    assert project.compiled("t") == dict.fromkeys(ALL, WITH)
+
+
+def test_full_disk(project: Project) -> None:
+    """Without room for a header, the pass is compiled without, and tries again later."""
+    project.compiled("s")
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))"
+    limit += "; import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)"
+    launch = project.launch
+    _patched(project, limit)
+    assert not {WITH, pch.ERRORS} & {*project.compiled("t").values()}
+    project.launch = launch
+    (project.folder / "t.o").unlink()
+    assert project.compiled("t") == dict.fromkeys(ALL, WITH)
+
+
+@pytest.mark.parametrize("value", ["1", "True", "<common.h>", '"common.h"'])
+def test_no_names(value: str, project: Project) -> None:
+    """What names no header is an error with a fix."""
+    project.more["OFFLOAD_PCH"] = value
+    done = project.ours()
+    assert done.returncode == 1
+    assert f"OFFLOAD_PCH={value}: expected names of headers" in done.stderr
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_trials(seed: int, tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """After random edits, the object, the depfile, the messages and the status are the driver's."""
+    trial = Trial([llvm("clang++")], seed, tmp_path / "trial", pch="pch")
+    assert trial.judge() == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_constructs(seed: int, tmp_path: Path, llvm: Callable[[str], str]) -> None:
+    """So they are with random constructs in the headers."""
+    rng = random.Random(f"launch {seed}")
+    edits = rng.sample([*EDITS], 2)
+    trial = LaunchTrial(tmp_path, [llvm("clang++")], lambda: ([rng.choice((OLD, NEW))], edits))
+    outcome = trial.judge(composed(rng, [*CONSTRUCTS], "hip"))
+    assert outcome.what in ("same", "refused", "broken", "random"), outcome
+
+
+def test_another_output_is_seen(
+    tmp_path: Path, llvm: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A PCH with which something else comes out is found out."""
+    args = pch.UsablePch.args
+    monkeypatch.setattr(pch.UsablePch, "args", lambda usable: [*args(usable), "-DNUMBER=2"])
+    composition = alone("standard: inline function", "hip", "host")
+    composition.files["k.hip"] += "#ifdef NUMBER\nint more;\n#endif\n"
+    trial = LaunchTrial(tmp_path, [llvm("clang++")], lambda: ([OLD], []))
+    assert trial.judge(composition).what == "different"
