@@ -29,7 +29,7 @@ from tests.launch.compiles import ALWAYS_IN_STAGES, CUID, environment, files, ru
 from tests.launch.test_cuda import OWN as CUDA
 from tests.pch_constructs.compositions import composed
 from tests.pch_constructs.constructs import CONSTRUCTS
-from tests.run.driverless_trials import ODD, PIECES, RANDOM, USUAL, VARIABLES, WRONG, alternatives
+from tests.run.driverless_trials import ODD, PIECES, USUAL, VARIABLES, WRONG, alternatives
 
 _DRIVERS = ("--offload-new-driver", "--no-offload-new-driver")
 _CHOICES = [
@@ -113,6 +113,10 @@ _LINES = re.compile(
     r"offload-tool launch: .*|In device code for .*:|\d+ (warning|error)s?.* generated.*"
 )
 """Of messages: those that differ from the driver's, as documented."""
+_RANDOM = re.compile(
+    rb"-[0-9a-z]{6}(?:[0-9a-z]{2})?(?=[./\"\s'])|\(0x[0-9a-f]+\)|0x[0-9a-f]{6,}|\d+\.\d+|\d+%"
+)
+"""Of names and times that differ from run to run of the driver."""
 _TEMPORARY = re.compile(r"-[0-9a-f]{6}(?=[-.])")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
 _TRIES, _IS_PLAIN = 8, 0.06
@@ -622,7 +626,7 @@ def _quoted(word: str) -> str:
 
 
 def lines(said: str) -> set[str]:
-    text = RANDOM.sub(b"-X", _COLOUR.sub("", said).encode())
+    text = _RANDOM.sub(b"-X", _COLOUR.sub("", said).encode())
     plain = text.decode().splitlines()
     return {line for line in plain if not _LINES.fullmatch(line)}
 
