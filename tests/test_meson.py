@@ -18,6 +18,7 @@ from offload_tool import list_images
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import ROOT, missing, program
+from tests.scons.conftest import described
 
 TARGETS = ["gfx906", "gfx90a:xnack+", "gfx942"]
 SOURCES = ["saxpy", "scale"]
@@ -58,14 +59,8 @@ def compiles_since(folder: Path) -> list[str]:
     log = folder / "compiles.log"
     lines = log.read_text().splitlines() if log.exists() else []
     log.unlink(missing_ok=True)
-    return sorted(_described(line) for line in lines)
-
-
-def _described(command: str) -> str:
-    target = re.search(r" --offload-arch=(\S+)", command)
-    assert target or " --offload-host-only " in command, command
-    (source,) = (Path(word) for word in command.split() if word.endswith(".hip"))
-    return f"{source.stem} {target[1] if target else 'host'}"
+    words = (described(line).split() for line in lines)
+    return sorted(f"{Path(source).stem} {target}" for source, target in words)
 
 
 def passes(*names: str) -> list[str]:

@@ -85,6 +85,6 @@ def test_ends(tmp_path: Path) -> None:
     for _ in range(2):
         assert run_scons(["-Q"], cwd=tmp_path, env=environment).returncode == -15
     script.write_text("print('done')\n")
-    done = run_scons(["-Q"], cwd=tmp_path, env=environment, is_merged=True)
+    done = run_scons(["-Q"], cwd=tmp_path, env=environment)
     assert done.stdout.startswith("done")
     assert len(zygote._idle) == len(zygote._started)

@@ -49,14 +49,10 @@ def run_scons(
     cwd: Path,
     env: Mapping[str, str] = os.environ,
     check: bool = False,
-    is_merged: bool = False,
     errors: str = "strict",
     timeout: float = 300,
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``python -m SCons`` without input; with `is_merged`, its errors are in its output.
-
-    It is a fork of a zygote that is idle, or a new Python.
-    """
+    """Run ``python -m SCons`` without input: a fork of a zygote that is idle, or a new Python."""
     request = json.dumps([arguments, str(cwd), dict(env)]).encode()
     with _idle_zygote() if len(request) < _LONGEST else contextlib.nullcontext() as zygote:
         if zygote is None:
@@ -65,14 +61,13 @@ def run_scons(
                 cwd=cwd,
                 env=env,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT if is_merged else subprocess.PIPE,
+                capture_output=True,
                 text=True,
                 errors=errors,
                 check=check,
                 timeout=timeout,
             )
-        status, *printed = zygote.run(request, timeout, is_merged=is_merged)
+        status, *printed = zygote.run(request, timeout)
     output, said = (io.TextIOWrapper(io.BytesIO(it), errors=errors).read() for it in printed)
     done = subprocess.CompletedProcess(["scons", *arguments], status, output, said)
     if check:
@@ -98,11 +93,11 @@ class _Zygote:
         self._channel.close()
         self._process.wait()
 
-    def run(self, request: bytes, timeout: float, *, is_merged: bool) -> tuple[int, bytes, bytes]:
+    def run(self, request: bytes, timeout: float) -> tuple[int, bytes, bytes]:
         """Return the exit status, negative for a signal, the output and the errors."""
         end = time.monotonic() + timeout
-        pipes = [os.pipe() for _ in range(1 if is_merged else 2)]
-        socket.send_fds(self._channel, [request], [pipes[0][1], pipes[-1][1]])
+        pipes = [os.pipe(), os.pipe()]
+        socket.send_fds(self._channel, [request], [written for _, written in pipes])
         process = int(self._channel.recv(_LONGEST))
         for _, written in pipes:
             os.close(written)
@@ -123,7 +118,7 @@ class _Zygote:
         status = int(self._channel.recv(_LONGEST))
         if is_late:
             raise subprocess.TimeoutExpired(request.decode(), timeout)
-        return status, next(iter(found.values())), b"" if is_merged else found[pipes[1][0]]
+        return status, *found.values()
 
 
 _idle: deque[_Zygote] = deque()

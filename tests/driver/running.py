@@ -119,11 +119,10 @@ class Bench:
             self._arguments(arguments),
             cwd=self.folder / checkout,
             env=self._environment,
-            is_merged=True,
             errors="replace",
             timeout=_SECONDS,
         )
-        return Run(done.returncode, done.stdout, self.take_log())
+        return Run(done.returncode, done.stdout + done.stderr, self.take_log())
 
     @property
     def _environment(self) -> dict[str, str]:

@@ -268,20 +268,6 @@ def test_change_of_one_target_in_a_library(sources: Project, archive_format: str
     assert links == ["LINK [sm_80] prog.sm_80.cubin"]
 
 
-def test_library_without_code_for_a_target(sources: Project) -> None:
-    """A library that has nothing for a target is refused by name, when it is read."""
-    sources.sconstruct(
-        RELOCATABLE + "env.OffloadStaticLibrary('code', 'two.cu', OFFLOAD_ARCH='sm_90a')\n", HEAD
-    ).build()
-    run = sources.sconstruct(
-        RELOCATABLE + "env.OffloadProgram('prog', ['one.cu', 'runtime.c', 'main.c'],\n"
-        "OFFLOAD_LIBS=['libcode.a'])\n",
-        HEAD,
-    ).fails("-Q")
-    assert "'libcode.a': no member has relocatable CUDA code for sm_80" in run.errors
-    assert not (sources.folder / "libcode.sm_80.a").exists()
-
-
 def test_shared_library(sources: Project) -> None:
     """A shared library registers its own code when it is loaded."""
     sources.write("runtime_only.c", (sources.folder / "runtime.c").read_text())

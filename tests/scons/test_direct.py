@@ -12,13 +12,8 @@ from tests.scons.conftest import KERNEL, SCONSTRUCT, Project, contents
 
 HEAD = SCONSTRUCT.replace('    OFFLOAD_LAUNCHER=File("#count").abspath,\n', "")
 BODY = "for name in 'abcd': env.OffloadBundle(f'{name}.hip')\nenv.OffloadCompilationDatabase()\n"
-COUNTED = """\
-from types import SimpleNamespace
-from offload_tool.io import process
-from offload_tool.run import driverless
-run = lambda *given: print("direct job") or process.run(*given)
-driverless.process = SimpleNamespace(run=run)
-"""
+
+
 OUTPUTS = [f"{name}.{target}.co" for name in "abcd" for target in ("gfx906", "gfx90a_xnack+")]
 
 
@@ -53,23 +48,3 @@ def test_same_build(sources: Project) -> None:
     sources.assert_up_to_date()
     _declare(sources, direct=False)
     sources.assert_up_to_date()
-
-
-@pytest.mark.llvm
-def test_precompiled_headers(sources: Project) -> None:
-    """Passes with a precompiled header run without the driver, too, with the same bytes.
-
-    The number of jobs says that nothing else ran: a front end and a linker for each pass.
-    """
-    for number, name in enumerate("abcd"):
-        before = "\n".join(["#include <regex>", "#include <map>", *["// different"] * number])
-        sources.write(f"{name}.hip", f"{before}\n{KERNEL.replace('kernel', name)}")
-    optimized = f"env.Append(OFFLOAD_FLAGS=['-O2'])\n{BODY}"
-    sources.sconstruct(f"env['OFFLOAD_DIRECT'] = False\n{optimized}", HEAD).build()
-    by_driver = contents(sources.folder, OUTPUTS)
-    sources.build("-c")
-    asked = "env.Replace(OFFLOAD_PCH=True, OFFLOAD_SUMMARY=True)\n"
-    run = sources.sconstruct(COUNTED + asked + optimized, HEAD).done()
-    assert f"precompiled headers: {len(OUTPUTS)} compiles with, 0 without" in run.output
-    assert run.output.count("direct job\n") == 2 * len(OUTPUTS)
-    assert contents(sources.folder, OUTPUTS) == by_driver

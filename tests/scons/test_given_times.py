@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import found_toolchain
-from tests.scons.conftest import KERNEL, RUNTIME, Project, empty_project, passes
+from tests.scons.conftest import KERNEL, RUNTIME, Project, empty_project
 from tests.scons.relocatable import one, two
 
 LONG_AGO = 315_532_800
@@ -206,32 +206,6 @@ def test_scons_alone_reads_what_is_stored(project: Project) -> None:
 
 
 ALL_DECIDERS = ["content", "content-timestamp", "timestamp-match", "timestamp-newer"]
-ALONE = "rdc.OffloadDeviceArchive('extracted', library)\n"
-LINKED = "rdc.OffloadProgram('prog', ['main.hip', 'runtime.c', library])\n"
-
-
-@pytest.mark.parametrize(
-    ("use", "decider"), [(ALONE, "content"), *((LINKED, decider) for decider in ALL_DECIDERS)]
-)
-def test_device_archives_after_a_host_edit(project: Project, use: str, decider: str) -> None:
-    """After an edit that only the host reads, one build brings all up to date."""
-    host = project.write("host.h", "#define HOST 1\n")
-    project.write("main.hip", KERNEL.replace("VALUE", "1"))
-    project.write(
-        "k.hip",
-        "#if !defined(__HIP_DEVICE_COMPILE__)\n"
-        '#include "host.h"\nint only_here() { return HOST; }\n#endif\n'
-        "__attribute__((device)) int twice(int x) { return 2 * x; }\n",
-    )
-    project.sconstruct(
-        f"rdc = env.Clone(OFFLOAD_RDC=True)\nrdc.Decider({decider!r})\n"
-        "library = rdc.OffloadArchive('device', 'k.hip')\n" + use
-    ).build_once()
-    later = time.time() + 2
-    host.write_text("#define HOST 2\n")
-    if decider != "timestamp-newer":
-        os.utime(host, (later, later))
-    assert project.build_once() == passes("k.hip", "host")
 
 
 @pytest.mark.parametrize(

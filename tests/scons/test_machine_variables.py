@@ -24,30 +24,25 @@ def kernels(project: Project) -> Project:
     return project
 
 
-def has_run(project: Project, name: str) -> bool:
-    return (project.folder / f"{name}.log").exists()
+PLACES = {  # lines of the SConstruct, and whether the OS environment has the right or a wrong one
+    "construction variable": (
+        "env['OFFLOAD_PTXAS'] = PTXAS\nenv['ENV']['OFFLOAD_PTXAS'] = '/nothing'\n",
+        None,
+    ),
+    "environment of commands": ("env['ENV']['OFFLOAD_PTXAS'] = PTXAS\n", "/nothing"),
+    "OS environment": ("", "tools/ptxas"),
+    "PATH of commands": ("env.PrependENVPath('PATH', Dir('tools').abspath)\n", None),
+}
 
 
-@pytest.mark.parametrize(
-    "place",
-    ["construction variable", "environment of commands", "OS environment", "PATH of commands"],
-)
-def test_where_ptxas_is_named(kernels: Project, place: str) -> None:
+@pytest.mark.parametrize(("lines", "of_the_os"), PLACES.values(), ids=PLACES.keys())
+def test_where_ptxas_is_named(kernels: Project, lines: str, of_the_os: str | None) -> None:
     """Each place is read, and each before those named after it here."""
-    wrong = str(kernels.folder / "nothing")
-    found = str(kernels.folder / "tools/ptxas")
-    head = HEAD.replace("'none'", "''")
-    if place == "construction variable":
-        head += f"env['OFFLOAD_PTXAS'] = {found!r}\nenv['ENV']['OFFLOAD_PTXAS'] = {wrong!r}\n"
-    elif place == "environment of commands":
-        head += f"env['ENV']['OFFLOAD_PTXAS'] = {found!r}\n"
-        kernels.environment["OFFLOAD_PTXAS"] = wrong
-    elif place == "OS environment":
-        kernels.environment["OFFLOAD_PTXAS"] = found
-    else:
-        head += "env.PrependENVPath('PATH', Dir('tools').abspath)\n"
-    run = kernels.sconstruct(OBJECT, head).done()
-    assert has_run(kernels, "ptxas")
+    if of_the_os is not None:
+        kernels.environment["OFFLOAD_PTXAS"] = str(kernels.folder / of_the_os)
+    given = "PTXAS = File('tools/ptxas').abspath\n"
+    run = kernels.sconstruct(given + lines + OBJECT, HEAD.replace("'none'", "''")).done()
+    assert (kernels.folder / "ptxas.log").exists()
     assert "PTXAS [sm_80] k.sm_80.cubin" in run.output
     kernels.assert_up_to_date()
 

@@ -27,12 +27,8 @@ HEAD = SCONSTRUCT.replace('["gfx906", "gfx90a:xnack+"]', f"{list(TARGETS)}").rep
     "env.Append(CCFLAGS=['-nogpulib'])\n"
     "env.Append(OFFLOAD_LINK_FLAGS=['--unresolved-symbols=ignore-all'])\n"
 )
-NVIDIA_HEAD = HEAD + "env.Replace(OFFLOAD_ARCH=['sm_80'], OFFLOAD_LINK_FLAGS=[])\n"
-PTXAS = """\
-#!/bin/sh
-while [ $# -gt 0 ]; do [ "$1" = --output-file ] && : >"$2"; shift; done
-echo ptxas
-"""
+
+
 OBJECT = "env.OffloadObject('work.c')\n"
 REGION = """\
 #if __has_include(<omp.h>)
@@ -186,17 +182,6 @@ def test_runtime_of_another_llvm(regions: Project) -> None:
     assert errors.count(warning) == 1
 
 
-def test_nvidia_gpus_without_a_device_runtime(regions: Project) -> None:
-    """What is missing for an NVIDIA GPU is an error that names it, before any compile."""
-    ptxas = regions.write("ptxas", PTXAS)
-    ptxas.chmod(0o755)
-    head = NVIDIA_HEAD + f"env['OFFLOAD_PTXAS'] = {str(ptxas)!r}\n"
-    run = regions.sconstruct(PROGRAM, head).fails("-Q")
-    assert run.compiles == []
-    assert "comes without OpenMP's device runtime ('" in run.errors
-    assert 'SConstruct", line ' in run.errors
-
-
 def test_by_flags(regions: Project) -> None:
     """C with -fopenmp, and targets, is an OpenMP offload source; C++ sources are too."""
     regions.write("work.cpp", REGION.replace("int omp", 'extern "C" int omp'))
@@ -206,27 +191,3 @@ def test_by_flags(regions: Project) -> None:
         [*passes("work.cpp", "host-ir", *TARGETS), *passes("work.host.bc", "host")]
     )
     assert len(kernels(modules(regions)[0])) == 1
-
-
-@pytest.mark.parametrize(
-    "program",
-    [
-        "env.OffloadProgram('prog', ['main.c', env.OffloadObject('work.c')])\n",
-        "env.OffloadProgram('prog', ['main.c', env.OffloadStaticLibrary('regions', 'work.c')])\n",
-        "env.OffloadProgram('prog', 'main.c',\n"
-        "                   OFFLOAD_LIBS=env.OffloadStaticLibrary('regions', 'work.c'))\n",
-        "main = env.Object('main.c', CC=CLANG)\n"
-        "env.OffloadProgram('prog', main + env.OffloadObject('work.c'))\n",
-        "library = env.OffloadSharedLibrary('regions', 'work.c')\n"
-        "env.Program('prog', 'main.c', LIBS=library, RPATH=['.'], CC=CLANG, LINK=CLANG)\n",
-        "library = env.OffloadStaticLibrary('regions', ['work.c'])\n"
-        "env.OffloadProgram('prog', 'main.c', LIBS=[library, 'm'])\n",
-    ],
-    ids=["object", "library", "library-variable", "plain-main", "shared-library", "LIBS"],
-)
-def test_forms_of_programs(runnable: Project, program: str) -> None:
-    """Regions run on the device from objects, static and shared libraries."""
-    clang = " ".join(find_toolchain().clang)  # for SCons's own builders: gcc need not be there
-    runnable.sconstruct(f"CLANG = {clang!r}\n{program}", HEAD).build()
-    assert answer(runnable) == "answer 1"
-    runnable.assert_up_to_date()

@@ -18,15 +18,6 @@ FILES = ("k.gfx906.co", "k.gfx90a_xnack+.co")
 PACKAGE = "package = env.OffloadPackage('k.hip')\n"
 EXTRACT = PACKAGE + "env.OffloadExtract('part', package)\n"
 WRAPPER = "bundle = env.OffloadBundle('k.hip')\n"
-OPENMP = "env.Replace(OFFLOAD_KIND='openmp', OFFLOAD_FLAGS='-nogpulib', OFFLOAD_HOST_FLAGS=[])\n"
-REGION = """\
-int region(void) {
-    int value = 0;
-#pragma omp target map(from : value)
-    value = VALUE;
-    return value;
-}
-"""
 
 
 def images(path: Path) -> list[tuple[str, str]]:
@@ -106,21 +97,6 @@ def test_extract_by_listed_ids(project: Project) -> None:
     assert {path.read_text() for path in project.folder.glob("part.*")} == {
         f"image {name}" for name in files
     }
-
-
-@pytest.mark.parametrize(
-    ("container", "make"),
-    [("r.o", "env.OffloadObject('r.c')\n"), ("libr.a", "env.OffloadStaticLibrary('r', 'r.c')\n")],
-    ids=["object", "library"],
-)
-def test_extract_from_other_files(project: Project, container: str, make: str) -> None:
-    """Images come out of objects and archives that hold packages, byte for byte."""
-    project.write("r.c", REGION)
-    body = make + f"env.OffloadExtract('part', {container!r}, OFFLOAD_ARCH='gfx906')\n"
-    project.sconstruct(OPENMP + body).build()
-    part = project.read("part.gfx906.co")
-    assert part == project.read("r.gfx906.bc")
-    project.assert_up_to_date()
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,10 @@ from offload_tool.passes.openmp import host_runtime
 from offload_tool.scons.pch import PCH_FOLDER
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import ROOT, found_toolchain, missing
+from tests.scons.conftest import RUNTIME as HIP_RUNTIME
 from tests.scons.conftest import Run, empty_project, flagged_clang
 from tests.scons.judging import own_clang
+from tests.scons.nvidia import RUNTIME as CUDA_RUNTIME
 from tests.scons.nvidia import write_tools
 
 PAGE = (ROOT / "docs/rebuilds.md").read_text()
@@ -62,16 +64,8 @@ TWO = """\
 #define SPECIAL 0
 #define HOST 0
 """
-RUNTIME = """\
-void **__RUNTIMERegisterFatBinary(const void *data) { static void *handle; return &handle; }
-void __RUNTIMERegisterFatBinaryEnd(void **h) {}
-void __RUNTIMERegisterFunction() {}
-void __RUNTIMEUnregisterFatBinary(void **h) {}
-int __RUNTIMEPushCallConfiguration() { return 0; }
-int __RUNTIMEPopCallConfiguration() { return 0; }
-int RUNTIMELaunchKernel() { return 100; }
-int main(void) { return 0; }
-"""
+MAIN = "int main(void) { return 0; }\n"
+RUNTIMES = {"hip": HIP_RUNTIME, "cuda": CUDA_RUNTIME + MAIN}
 SCONSTRUCT = """\
 env = Environment(
     tools=["default", "offload"],
@@ -190,9 +184,9 @@ class Tree:
             self.compiler = str(flagged_clang(self.project.folder))
             self.project.environment["OFFLOAD_CLANG"] = self.compiler
         self.sources = [f"{name}{language.suffix}" for name in ("one", "two")]
-        body, common, main = REGION, "", "int main(void) { return 0; }\n"
+        body, common, main = REGION, "", MAIN
         if language.runtime:  # a stand-in, which has the main function
-            self.project.write("runtime.c", RUNTIME.replace("RUNTIME", language.runtime))
+            self.project.write("runtime.c", RUNTIMES[language.runtime])
             self.sources.append("runtime.c")
             body, common, main = KERNEL, COMMON.replace("RUNTIME", language.runtime), ""
         self.project.write("common.h", common)

@@ -122,33 +122,21 @@ def test_workflow_of_the_documentation(project: Project, tmp_path: Path) -> None
     assert joined.read("saxpy") == project.read("saxpy")
 
 
-@pytest.mark.parametrize("form", ["kpack", "archive", "bundle"])
-def test_finished_files_become_those_of_all(project: Project, tmp_path: Path, form: str) -> None:
-    """Builds of one target each, put together without sources, are the build of all."""
-    bodies = {
-        "kpack": kpack(project),
-        "archive": "env.Clone(OFFLOAD_RDC=True).OffloadArchive('prog', 'k.hip')\n",
-        "bundle": "env.OffloadBundle('prog', 'k.hip', OFFLOAD_BUNDLE_HOST=True)\n",
-    }
-    project.sconstruct(bodies[form])
-    builds = []
+def test_finished_archives_become_those_of_all(project: Project, tmp_path: Path) -> None:
+    """Archives of builds of one target each, in one folder, are those of the build of all.
+
+    tests/test_examples.py::test_two_checkouts merges other files.
+    """
+    body = kpack(project)
+    project.sconstruct(body).build()
     for number, target in enumerate(HIP):
-        builds.append(checkout(project, tmp_path / f"build{number}"))
-        one_target = f"env.Replace(OFFLOAD_ARCH=['{target}'])\n"
-        builds[-1].sconstruct(one_target + bodies[form])
-        builds[-1].build()
-    project.build()
-    if form == "kpack":
-        first, second = (made.folder for made in builds)
-        assert (first / "prog").read_bytes() == project.read("prog")
-        shutil.copytree(second / ".kpack", first / ".kpack", dirs_exist_ok=True)
-        archives = {path.name: path.read_bytes() for path in (first / ".kpack").iterdir()}
-        expected = (project.folder / ".kpack").iterdir()
-        assert archives == {path.name: path.read_bytes() for path in expected}
-        return
-    name = {"archive": "libprog.a", "bundle": "prog.hipfb"}[form]
-    merge_files([made.folder / name for made in builds], tmp_path / name)
-    assert (tmp_path / name).read_bytes() == project.read(name)
+        made = checkout(project, tmp_path / f"build{number}")
+        made.sconstruct(f"env.Replace(OFFLOAD_ARCH=['{target}'])\n{body}").build()
+        assert made.read("prog") == project.read("prog")
+        shutil.copytree(made.folder / ".kpack", tmp_path / "all", dirs_exist_ok=True)
+    folders = (tmp_path / "all", project.folder / ".kpack")
+    found, expected = ({p.name: p.read_bytes() for p in each.iterdir()} for each in folders)
+    assert found == expected
 
 
 @pytest.mark.parametrize(("flag", "is_equal"), [("-cuid=k", True), ("-fuse-cuid=hash", False)])
