@@ -78,7 +78,6 @@ NAMED: dict[str, tuple[str, ...]] = {
         "test_unbundle",
     ),
     "tests/scons/test_builders_reference.py": ("*",),
-    "tests/scons/test_bundle_options.py": ("test_file_types*",),
     "tests/scons/test_calls.py": ("test_expands_no_command_line_of_each_node",),
     "tests/scons/test_caches.py": ("test_checkouts_share_a_cache[[]hip*",),
     "tests/scons/test_command_line.py": ("test_option*",),

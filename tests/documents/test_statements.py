@@ -24,8 +24,8 @@ pytestmark = pytest.mark.llvm
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 HIP = "hip-amdgcn-amd-amdhsa--"
-GFX906 = f"{HIP}gfx906"
-OPENMP = "openmp-amdgcn-amd-amdhsa--gfx906"
+GFX906, GFX908 = f"{HIP}gfx906", f"{HIP}gfx908"
+OPENMP, OF_NVIDIA = "openmp-amdgcn-amd-amdhsa--gfx906", "openmp-nvptx64-nvidia-cuda--sm_80"
 AMD = "triple=amdgcn-amd-amdhsa"
 NVIDIA = "triple=nvptx64-nvidia-cuda"
 BUNDLER, PACKAGER = "clang-offload-bundler", "llvm-offload-binary"
@@ -82,9 +82,9 @@ class Beside:
 
 @pytest.fixture
 def beside(tmp_path: Path, llvm: Tool) -> Beside:
-    """Return a project with files a.in to c.in, and C sources."""
+    """Return a project with files a.in to d.in, and C sources."""
     made = Beside(empty_project(tmp_path / "project"), llvm)
-    for name in "abc":
+    for name in "abcd":
         made.write(f"{name}.in", f"content of {name}\n")
         made.write(f"{name}.c", f"int {name};\n")
     for name in ("one", "two"):
@@ -150,6 +150,15 @@ LIBRARY = (
     "env.Replace(OFFLOAD_KIND='openmp', OFFLOAD_ARCH=['gfx906'], OFFLOAD_FLAGS='-nogpulib')\n"
     "lib = env.OffloadStaticLibrary('r', ['one.c', 'two.c'])\nenv.OffloadExtract({!r}, lib)\n"
 )
+BOTH = f"files = ['a.in', 'b.in']\nids = ['{GFX906}', '{GFX908}']\n"
+MEMBERS = f"""\
+one = env.OffloadBundle('one.o', ['c.in', 'a.in', 'b.in', 'c.in'],
+    OFFLOAD_TARGETS=['{HOST}', '{GFX906}', '{OPENMP}', '{OF_NVIDIA}'])
+two = env.OffloadBundle('two.o', ['d.in'], OFFLOAD_TARGETS=['{GFX906}'])
+library = env.OffloadArchive('parts', [one, two])
+"""
+OF_LIBRARY = f"{BUNDLER} -type=a -unbundle -input=libparts.a -output=theirs"
+OF_ONE = f"{BUNDLER} -type=o -unbundle -input=one.o -output=theirs"
 WRAPPER = "env['OFFLOAD_KIND'] = 'openmp'\nenv.OffloadWrapper({})\n".format
 BUILDERS = ("Bundle", "Unbundle", "DeviceArchive", "Package", "Extract")
 
@@ -192,6 +201,59 @@ ROWS: dict[str, Row] = {
         [f"'ab': 2 entries '{GFX906}', at 0x"],
         [bundled(name, [GFX906], f"{name}.bundle") for name in "ab"],
     ),
+    **{
+        f"-type: a bundle, and what comes out of it: {file_type}": Row(
+            f"{BOTH}env['OFFLOAD_BUNDLE_TYPE'] = '{file_type}'\n"
+            "made = env.OffloadBundle('ours', files, OFFLOAD_TARGETS=ids, OFFLOAD_BUNDLE_ALIGN=1)\n"
+            "env.OffloadUnbundle('part', made, OFFLOAD_TARGETS=ids)\n",
+            {
+                f"ours.{file_type}": "theirs",
+                f"part.gfx906.{file_type}": "a.in",
+                f"part.gfx908.{file_type}": "b.in",
+            },
+            [bundled("ab", [GFX906, GFX908], "theirs", f"-type={file_type}")],
+        )
+        for file_type in ("i", "ii", "cui", "hipi", "d", "s", "ll", "bc", "o", "gch", "ast")
+    },
+    **{
+        f"Entries of any kind, in archives with LLVM's names of members: {name}": Row(
+            f"{MEMBERS}env.{call.format([GFX906, OPENMP, OF_NVIDIA])}\n",
+            {f"libparts.{n}.a": f"theirs.{n}" for n in ("hip-gfx906", "openmp-gfx906", "sm_80")},
+            [
+                f"{BUNDLER} -type=a -unbundle -input=libparts.a "
+                f"-targets={GFX906},{OPENMP},{OF_NVIDIA} -output=theirs.hip-gfx906 "
+                "-output=theirs.openmp-gfx906 -output=theirs.sm_80"
+            ],
+        )
+        for name, call in (
+            ("by builder", "OffloadDeviceArchive(library, OFFLOAD_TARGETS={})"),
+            ("by type", "OffloadUnbundle(library, OFFLOAD_TARGETS={}, OFFLOAD_BUNDLE_TYPE='a')"),
+        )
+    },
+    "OffloadUnbundle: entries of OFFLOAD_KIND for OFFLOAD_ARCH, or of OFFLOAD_TARGETS": Row(
+        f"{MEMBERS}env.OffloadUnbundle('p', one, OFFLOAD_KIND='openmp', OFFLOAD_ARCH='gfx906')\n"
+        f"env.OffloadUnbundle('two', one, OFFLOAD_TARGETS=['{GFX906}', '{OPENMP}'])\n",
+        {"p.gfx906.co": "b.in", "two.hip-gfx906.co": "a.in", "two.openmp-gfx906.co": "b.in"},
+    ),
+    "-hip-openmp-compatible: HIP's entries serve OpenMP's targets": Row(
+        f"{MEMBERS}env.OffloadDeviceArchive(library, OFFLOAD_TARGETS='{OPENMP}',\n"
+        "    OFFLOAD_HIP_OPENMP_COMPATIBLE=True)\n",
+        {"libparts.gfx906.a": "theirs"},
+        [f"{OF_LIBRARY} -targets={OPENMP} -hip-openmp-compatible"],
+    ),
+    **{
+        f"-allow-missing-bundles: {output}, {'' if more else 'not '}allowed": Row(
+            f"{MEMBERS}env.{call}OFFLOAD_TARGETS='{GFX908}'{more})\n",
+            {output: "theirs"} if more else {},
+            [f"{command} -targets={GFX908} -allow-missing-bundles"] if more else [],
+            [] if more else [GFX908],
+        )
+        for call, output, command in (
+            ("OffloadDeviceArchive('x', library, ", "x.gfx908.a", OF_LIBRARY),
+            ("OffloadUnbundle('x', one, ", "x.gfx908.co", OF_ONE),
+        )
+        for more in ("", ", OFFLOAD_ALLOW_MISSING_BUNDLES=True")
+    },
     # Compression.
     "Features to compress the full bundle: no object bundle, with a warning": Row(
         f"env.OffloadBundle('ours.hipfb', ['a.in', 'host.o'], OFFLOAD_TARGETS={[GFX906, HOST]},\n"
