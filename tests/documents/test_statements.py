@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.conftest import Tool, try_tool
-from tests.scons.conftest import Project, Run, empty_project
+from tests.scons.conftest import KERNEL, Project, Run, empty_project
 
 pytestmark = pytest.mark.llvm
 
@@ -84,6 +84,7 @@ class Beside:
 def beside(tmp_path: Path, llvm: Tool) -> Beside:
     """Return a project with files a.in to d.in, and C sources."""
     made = Beside(empty_project(tmp_path / "project"), llvm)
+    made.write("k.hip", KERNEL.replace("VALUE", "1"))
     for name in "abcd":
         made.write(f"{name}.in", f"content of {name}\n")
         made.write(f"{name}.c", f"int {name};\n")
@@ -162,7 +163,61 @@ OF_ONE = f"{BUNDLER} -type=o -unbundle -input=one.o -output=theirs"
 WRAPPER = "env['OFFLOAD_KIND'] = 'openmp'\nenv.OffloadWrapper({})\n".format
 BUILDERS = ("Bundle", "Unbundle", "DeviceArchive", "Package", "Extract")
 
+CPU = "x86_64-pc-linux-gnu"
+DEVICES = "env.Replace(OFFLOAD_ARCH='gfx906 gfx90a:xnack+', CCFLAGS='-nogpuinc -nogpulib')\n"
+CODE = {"gfx906": "k.gfx906.co", "gfx90a:xnack+": "k.gfx90a_xnack+.co"}
+IDS = [HOST, *(f"hipv4-amdgcn-amd-amdhsa--{target}" for target in CODE)]
+IMAGES = [f"--image=file={file},{AMD},arch={target},kind=hip" for target, file in CODE.items()]
+
 ROWS: dict[str, Row] = {
+    # What is compiled.
+    "OffloadBundle of a source, and what comes out of it": Row(
+        f"{DEVICES}bundle = env.OffloadBundle('k.hip')\nparts = env.OffloadUnbundle('p', bundle)\n"
+        f"env.OffloadUnbundle('p', bundle, OFFLOAD_TARGETS='{HOST}')\n"
+        "env.OffloadBundle('again', parts)\n",
+        {
+            "k.hipfb": "theirs",
+            "again.hipfb": "k.hipfb",
+            "p.host.co": "/dev/null",
+            **{file.replace("k.", "p."): file for file in CODE.values()},
+        },
+        [
+            f"{BUNDLER} -type=o -bundle-align=4096 -targets={','.join(IDS)} -output=theirs "
+            + " ".join(f"-input={name}" for name in ("/dev/null", *CODE.values()))
+        ],
+    ),
+    "OffloadPackage of a source, and what comes out of it": Row(
+        f"{DEVICES}parts = env.OffloadExtract('p', env.OffloadPackage('k.hip'))\n"
+        "env.OffloadPackage('again', parts)\n",
+        {
+            "k.offload": "theirs",
+            "again.offload": "k.offload",
+            "k.gfx906.co": "out",
+            **{file.replace("k.", "p."): file for file in CODE.values()},
+        },
+        [
+            f"{PACKAGER} -o theirs {' '.join(IMAGES)}",
+            f"{PACKAGER} k.offload {IMAGES[0].replace(CODE['gfx906'], 'out')}",
+        ],
+    ),
+    "OffloadDeviceArchive of a library of sources": Row(
+        f"{DEVICES}env['OFFLOAD_RDC'] = True\n"
+        "env.OffloadDeviceArchive(env.OffloadArchive('parts', 'k.hip'))\n",
+        {"libparts.gfx906.a": "t0", "libparts.gfx90a_xnack+.a": "t1"},
+        [
+            f"{BUNDLER} -type=a -unbundle -input=libparts.a -output=t0 -output=t1 "
+            f"-targets={','.join(HIP + target for target in CODE)}"
+        ],
+    ),
+    "OffloadDeviceArchive of a library of OpenMP sources": Row(
+        f"env.Replace(OFFLOAD_KIND='openmp', OFFLOAD_ARCH='gfx906 {CPU}', CCFLAGS='-nogpulib')\n"
+        "env.OffloadDeviceArchive(env.OffloadArchive('parts', ['one.c', 'two.c']))\n",
+        {"libparts.gfx906.a": "t0", f"libparts.{CPU}.a": "t1"},
+        [
+            f"{BUNDLER} -type=a -unbundle -input=libparts.a -output=t0 -output=t1 "
+            f"-targets={OPENMP},openmp-{CPU}-"
+        ],
+    ),
     # The bundler: bundle entry IDs. LLVM's bundle has the four fields that the warning names.
     "The bundler only accepts target triples in the 4-field format": Row(
         bundle("a", "hip-amdgcn-amd-amdhsa-gfx906", **PLAIN),

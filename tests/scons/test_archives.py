@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -162,18 +160,3 @@ def test_device_archives_as_link_inputs(library: Project) -> None:
         code = [library.read(f"{stem}.{name}.co") for stem in ("prog", "both")]
         assert code[0] == code[1]
     library.assert_up_to_date()
-
-
-@pytest.mark.llvm
-def test_archive_is_what_llvm_reads(library: Project, llvm: Callable[[str], str]) -> None:
-    """clang-offload-bundler takes the same archives per target out of a library."""
-    library.sconstruct(RELOCATABLE + LIBRARY + "env.OffloadDeviceArchive(library)\n").build()
-    command = [
-        *(llvm("clang-offload-bundler"), "-type=a", "-unbundle", "-input=libparts.a"),
-        f"-targets={','.join(f'hip-amdgcn-amd-amdhsa--{name}' for name in BOTH)}",
-        *("-output=theirs.0", "-output=theirs.1"),
-    ]
-    subprocess.run(command, check=True, cwd=library.folder)
-    for number, name in enumerate(DSAS):
-        theirs = library.read(f"theirs.{number}")
-        assert library.read(name) == theirs

@@ -34,23 +34,6 @@ def test_device_objects(project: Project) -> None:
     assert project.read("k.gfx906.co") == (project.folder / "n.gfx906.co").read_bytes()
 
 
-@pytest.mark.llvm
-def test_bundle_is_what_llvm_makes(project: Project, llvm: Callable[[str], str]) -> None:
-    """OffloadBundle of a source has the bytes of clang-offload-bundler's, with no host code."""
-    assert project.sconstruct("env.OffloadBundle('k.hip')\n").build() == passes("k.hip", *BOTH)
-    inputs = ["/dev/null", "k.gfx906.co", "k.gfx90a_xnack+.co"]
-    subprocess.run(
-        [
-            *(llvm("clang-offload-bundler"), "-type=o", "-bundle-align=4096"),
-            *(f"-targets={','.join(ENTRIES)}", "-output=theirs"),
-            *(f"-input={name}" for name in inputs),
-        ],
-        check=True,
-        cwd=project.folder,
-    )
-    assert project.read("theirs") == project.read("k.hipfb")
-
-
 def test_bundle_with_the_host_object(project: Project) -> None:
     """OFFLOAD_BUNDLE_HOST puts the host object into the bundle's host entry."""
     project.sconstruct("env.OffloadBundle('k.hip', OFFLOAD_BUNDLE_HOST=True)\n")
@@ -86,24 +69,6 @@ def test_compressed_bundle(project: Project, method: str) -> None:
         images = list_images(project.folder / name)
         assert [(i.id, i.size) for i in images] == [(i.id, i.size) for i in plain]
         assert {(i.container, i.offset) for i in images} == {("compressed-bundle", None)}
-    project.assert_up_to_date()
-
-
-def test_unbundle(project: Project) -> None:
-    """OffloadUnbundle gives one node per entry, which carries its ID to another bundle."""
-    project.sconstruct(
-        "bundle = env.OffloadBundle('k.hip')\n"
-        "parts = env.OffloadUnbundle('part', bundle)\n"
-        "host = 'host-x86_64-unknown-linux-gnu'\n"
-        "env.OffloadUnbundle('part', bundle, OFFLOAD_TARGETS=host)\n"
-        "env.OffloadBundle('again', parts)\n"
-    ).build()
-    for name in ("gfx906", "gfx90a_xnack+"):
-        part = project.read(f"part.{name}.co")
-        assert part == project.read(f"k.{name}.co")
-    assert project.read("part.host.co") == b""
-    again = project.read("again.hipfb")
-    assert again == project.read("k.hipfb")
     project.assert_up_to_date()
 
 

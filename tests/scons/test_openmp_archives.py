@@ -35,37 +35,6 @@ int main(void) {
 """
 
 
-@pytest.fixture
-def library(regions: Project) -> Project:
-    """Return a project with two sources for a library, and a program's."""
-    regions.write("other.c", OTHER)
-    regions.write("main.c", MAIN)
-    return regions
-
-
-def unbundle_with_llvm(project: Project, program: str, archive: str, *options: str) -> None:
-    """Take an archive apart with clang-offload-bundler: ``theirs.0``, ``theirs.1``."""
-    command = [program, "-type=a", "-unbundle", f"-input={archive}", f"-targets={','.join(IDS)}"]
-    command += [*options, *(f"-output=theirs.{number}" for number in range(len(IDS)))]
-    subprocess.run(command, check=True, cwd=project.folder)
-
-
-@pytest.mark.llvm
-def test_archives_are_what_llvm_makes(library: Project, llvm: Callable[[str], str]) -> None:
-    """Of a library of OpenMP sources, the archive of a GPU and of a CPU are LLVM's own."""
-    library.sconstruct(LIBRARY + "env.OffloadDeviceArchive(library)\n", HEAD).done()
-    unbundle_with_llvm(library, llvm("clang-offload-bundler"), "libparts.a")
-    for number, name in enumerate(DSAS):
-        made = library.read(name)
-        assert made == library.read(f"theirs.{number}")
-        extensions = {
-            member.name[member.name.rfind(".") :]
-            for member in ArchiveReader(memoryview(made), path=name)
-        }
-        assert extensions == {".bc" if "gfx" in name else ".o"}
-    library.assert_up_to_date()
-
-
 @pytest.mark.parametrize("way", ["source", "OFFLOAD_LIBS", "archives", "bundles"])
 def test_program_of_an_archive(runnable: Project, way: str) -> None:
     """A program runs the regions of an archive on the device, however it is given to it."""

@@ -12,7 +12,7 @@ import pytest
 from offload_tool.formats.offload_binary import iter_offload_binaries
 from offload_tool.operations.list_images import list_images
 from tests.formats.registration_modules import disassembled
-from tests.scons.conftest import BOTH, Project, passes
+from tests.scons.conftest import BOTH, Project
 
 FILES = ("k.gfx906.co", "k.gfx90a_xnack+.co")
 PACKAGE = "package = env.OffloadPackage('k.hip')\n"
@@ -31,26 +31,6 @@ def image_bytes(path: Path) -> list[bytes]:
     return [bytes(data[image.offset : image.offset + image.size]) for image in found]
 
 
-@pytest.mark.llvm
-def test_package_is_what_llvm_makes(project: Project, llvm: Callable[[str], str]) -> None:
-    """OffloadPackage of a source has the bytes of llvm-offload-binary's, which reads ours."""
-    run = project.sconstruct(PACKAGE).done()
-    assert run.compiles == passes("k.hip", *BOTH)
-    assert run.actions[-1] == "PACKAGE k.offload"
-    project.assert_up_to_date()
-    described = [
-        f"--image=file={name},triple=amdgcn-amd-amdhsa,arch={target},kind=hip"
-        for name, target in zip(FILES, BOTH, strict=True)
-    ]
-    tool = llvm("llvm-offload-binary")
-    subprocess.run([tool, "-o", "theirs", *described], cwd=project.folder, check=True)
-    ours = project.read("k.offload")
-    assert project.read("theirs") == ours
-    wanted = "--image=file=out.co,triple=amdgcn-amd-amdhsa,arch=gfx906,kind=hip"
-    subprocess.run([tool, "k.offload", wanted], cwd=project.folder, check=True)
-    assert project.read("out.co").rstrip(b"\0") == (project.read(FILES[0]).rstrip(b"\0"))
-
-
 def test_package_of_nodes_and_files(project: Project) -> None:
     """Nodes know their device; files are given theirs, which another package may tell anew."""
     project.write("x.co", "any image")
@@ -64,19 +44,6 @@ def test_package_of_nodes_and_files(project: Project) -> None:
     assert images(project.folder / "mixed.offload") == [("hip", "gfx906"), ("hip", "gfx1030")]
     assert image_bytes(project.folder / "mixed.offload")[1] == b"any image"
     assert images(project.folder / "other.bin") == [("openmp", "")]
-    project.assert_up_to_date()
-
-
-def test_extract(project: Project) -> None:
-    """OffloadExtract gives back each code object; packaged again, it is the same package."""
-    project.sconstruct(
-        EXTRACT + "env.OffloadPackage('again', env.OffloadExtract('part', package))\n"
-    ).build()
-    for name in FILES:
-        part = (project.folder / name.replace("k.", "part.")).read_bytes()
-        assert part == project.read(name)
-    again = project.read("again.offload")
-    assert again == project.read("k.offload")
     project.assert_up_to_date()
 
 
