@@ -7,139 +7,35 @@ clang-offload-bundler. A row begins with the document's words.
 
 from __future__ import annotations
 
-import shlex
-import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from types import MappingProxyType
-from typing import NamedTuple
-
 import pytest
 
-from tests.conftest import Tool, try_tool
-from tests.scons.conftest import KERNEL, Project, Run, empty_project
+from tests.documents.beside import (
+    AMD,
+    BUNDLER,
+    CPU,
+    GFX906,
+    HIP,
+    HOST,
+    NVIDIA,
+    OPENMP,
+    OURS,
+    PACKAGE,
+    PACKAGER,
+    PLAIN,
+    THREE,
+    UNBUNDLE,
+    Beside,
+    Row,
+    archived,
+    bundle,
+    bundled,
+    package,
+    packaged,
+)
+from tests.documents.beside import beside as beside
 
 pytestmark = pytest.mark.llvm
 
-HOST = "host-x86_64-unknown-linux-gnu-"
-HIP = "hip-amdgcn-amd-amdhsa--"
-GFX906, GFX908 = f"{HIP}gfx906", f"{HIP}gfx908"
-OPENMP, OF_NVIDIA = "openmp-amdgcn-amd-amdhsa--gfx906", "openmp-nvptx64-nvidia-cuda--sm_80"
-AMD = "triple=amdgcn-amd-amdhsa"
-NVIDIA = "triple=nvptx64-nvidia-cuda"
-BUNDLER, PACKAGER = "clang-offload-bundler", "llvm-offload-binary"
-UNBUNDLE = f"{BUNDLER} -type=bc -unbundle"
-
-
-REGION = "int {0}(void) {{ int v = 0;\n#pragma omp target map(from : v)\nv = 1; return v; }}\n"
-HEAD = "env = Environment(tools=['offload'], toolpath=[PyPackageDir('offload_tool.scons')])\n"
-
-
-@dataclass
-class Beside:
-    """A project whose outputs are compared with those of LLVM's programs."""
-
-    project: Project
-    llvm: Tool
-
-    @property
-    def folder(self) -> Path:
-        return self.project.folder
-
-    def write(self, name: str, content: str | bytes) -> str:
-        """Write a file; return its name."""
-        data = content.encode() if isinstance(content, str) else content
-        (self.folder / name).write_bytes(data)
-        return name
-
-    def read(self, name: str) -> bytes:
-        return (self.folder / name).read_bytes()
-
-    def scons(self, body: str) -> Run:
-        """Run an SConstruct, which must succeed, and find all of it up to date afterwards."""
-        self.project.sconstruct(body, HEAD)
-        run = self.project.run("-Q")
-        assert run.status == 0, run.output + run.errors
-        self.project.assert_up_to_date()
-        return run
-
-    def refused(self, body: str, *messages: str) -> Run:
-        """Run an SConstruct that must fail with all `messages`, without a traceback."""
-        run = self.project.sconstruct(body, HEAD).fails("-Q")
-        assert [text for text in messages if text not in run.errors] == []
-        return run
-
-    def run(self, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        done = self.tried(tool, *arguments)
-        assert done.returncode == 0, done.stderr
-        return done
-
-    def tried(self, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run one of LLVM's programs, whatever becomes of it."""
-        return try_tool(self.llvm(tool), *arguments, cwd=self.folder)
-
-
-@pytest.fixture
-def beside(tmp_path: Path, llvm: Tool) -> Beside:
-    """Return a project with files a.in to d.in, and C sources."""
-    made = Beside(empty_project(tmp_path / "project"), llvm)
-    made.write("k.hip", KERNEL.replace("VALUE", "1"))
-    for name in "abcd":
-        made.write(f"{name}.in", f"content of {name}\n")
-        made.write(f"{name}.c", f"int {name};\n")
-    for name in ("one", "two"):
-        made.write(f"{name}.c", REGION.format(name))
-    return made
-
-
-class Row(NamedTuple):
-    """An SConstruct, and what is expected of it."""
-
-    scons: str
-    same: Mapping[str, str] = MappingProxyType({})
-    """LLVM's file for each of ours; empty if the SConstruct is refused."""
-    llvm: Sequence[str] = ()
-    """LLVM's commands behind it."""
-    messages: Sequence[str] = ()
-    before: Sequence[str] = ()
-    """LLVM's commands before it."""
-    begins: Mapping[str, bytes] = MappingProxyType({})
-    """The first bytes of files of ours."""
-    refused_there: str = ""
-    """LLVM's command that fails with the first message, too."""
-
-
-def bundled(names: str, ids: Sequence[str], output: str, options: str = "-type=bc") -> str:
-    inputs = " ".join(f"-input={name}.in" for name in names)
-    return f"{BUNDLER} {options} -targets={','.join(ids)} {inputs} -output={output}"
-
-
-def bundle(files: str, ids: object, **options: object) -> str:
-    """Return a call of OffloadBundle that makes ``ours.hipfb``."""
-    more = "".join(f", OFFLOAD_{name}={value!r}" for name, value in options.items())
-    names = [f"{name}.in" for name in files]
-    return f"env.OffloadBundle('ours.hipfb', {names}, OFFLOAD_TARGETS={ids!r}{more})\n"
-
-
-def packaged(names: str, described: Sequence[str], output: str = "theirs") -> str:
-    pairs = zip(names, described, strict=False)
-    images = " ".join(f"--image=file={name}.in,{what}" for name, what in pairs)
-    return f"{PACKAGER} -o {output} {images}"
-
-
-def package(call: str) -> str:
-    return f"env.OffloadPackage('ours', {call})\n"
-
-
-def archived(container: str, arguments: str, kind: str = "hip") -> str:
-    return f"{PACKAGER} {container} --archive --image=file=theirs.a,{arguments},kind={kind}"
-
-
-OURS = {"ours.hipfb": "theirs"}
-PACKAGE = {"ours.offload": "theirs"}
-PLAIN = {"BUNDLE_ALIGN": 1}
-THREE = [f"{AMD},arch={arch},kind=hip" for arch in ("gfx906", "gfx908", "gfx90a")]
 UNPACKED = f"{UNBUNDLE} -targets={HOST},{GFX906} -input=small.hipfb -output=u0 -output=u1"
 CALL = "env.OffloadExtract('x', 'gab.o', OFFLOAD_ARCH='gfx906'{})\n"
 MERGED = [
@@ -151,73 +47,10 @@ LIBRARY = (
     "env.Replace(OFFLOAD_KIND='openmp', OFFLOAD_ARCH=['gfx906'], OFFLOAD_FLAGS='-nogpulib')\n"
     "lib = env.OffloadStaticLibrary('r', ['one.c', 'two.c'])\nenv.OffloadExtract({!r}, lib)\n"
 )
-BOTH = f"files = ['a.in', 'b.in']\nids = ['{GFX906}', '{GFX908}']\n"
-MEMBERS = f"""\
-one = env.OffloadBundle('one.o', ['c.in', 'a.in', 'b.in', 'c.in'],
-    OFFLOAD_TARGETS=['{HOST}', '{GFX906}', '{OPENMP}', '{OF_NVIDIA}'])
-two = env.OffloadBundle('two.o', ['d.in'], OFFLOAD_TARGETS=['{GFX906}'])
-library = env.OffloadArchive('parts', [one, two])
-"""
-OF_LIBRARY = f"{BUNDLER} -type=a -unbundle -input=libparts.a -output=theirs"
-OF_ONE = f"{BUNDLER} -type=o -unbundle -input=one.o -output=theirs"
 WRAPPER = "env['OFFLOAD_KIND'] = 'openmp'\nenv.OffloadWrapper({})\n".format
 BUILDERS = ("Bundle", "Unbundle", "DeviceArchive", "Package", "Extract")
 
-CPU = "x86_64-pc-linux-gnu"
-DEVICES = "env.Replace(OFFLOAD_ARCH='gfx906 gfx90a:xnack+', CCFLAGS='-nogpuinc -nogpulib')\n"
-CODE = {"gfx906": "k.gfx906.co", "gfx90a:xnack+": "k.gfx90a_xnack+.co"}
-IDS = [HOST, *(f"hipv4-amdgcn-amd-amdhsa--{target}" for target in CODE)]
-IMAGES = [f"--image=file={file},{AMD},arch={target},kind=hip" for target, file in CODE.items()]
-
 ROWS: dict[str, Row] = {
-    # What is compiled.
-    "OffloadBundle of a source, and what comes out of it": Row(
-        f"{DEVICES}bundle = env.OffloadBundle('k.hip')\nparts = env.OffloadUnbundle('p', bundle)\n"
-        f"env.OffloadUnbundle('p', bundle, OFFLOAD_TARGETS='{HOST}')\n"
-        "env.OffloadBundle('again', parts)\n",
-        {
-            "k.hipfb": "theirs",
-            "again.hipfb": "k.hipfb",
-            "p.host.co": "/dev/null",
-            **{file.replace("k.", "p."): file for file in CODE.values()},
-        },
-        [
-            f"{BUNDLER} -type=o -bundle-align=4096 -targets={','.join(IDS)} -output=theirs "
-            + " ".join(f"-input={name}" for name in ("/dev/null", *CODE.values()))
-        ],
-    ),
-    "OffloadPackage of a source, and what comes out of it": Row(
-        f"{DEVICES}parts = env.OffloadExtract('p', env.OffloadPackage('k.hip'))\n"
-        "env.OffloadPackage('again', parts)\n",
-        {
-            "k.offload": "theirs",
-            "again.offload": "k.offload",
-            "k.gfx906.co": "out",
-            **{file.replace("k.", "p."): file for file in CODE.values()},
-        },
-        [
-            f"{PACKAGER} -o theirs {' '.join(IMAGES)}",
-            f"{PACKAGER} k.offload {IMAGES[0].replace(CODE['gfx906'], 'out')}",
-        ],
-    ),
-    "OffloadDeviceArchive of a library of sources": Row(
-        f"{DEVICES}env['OFFLOAD_RDC'] = True\n"
-        "env.OffloadDeviceArchive(env.OffloadArchive('parts', 'k.hip'))\n",
-        {"libparts.gfx906.a": "t0", "libparts.gfx90a_xnack+.a": "t1"},
-        [
-            f"{BUNDLER} -type=a -unbundle -input=libparts.a -output=t0 -output=t1 "
-            f"-targets={','.join(HIP + target for target in CODE)}"
-        ],
-    ),
-    "OffloadDeviceArchive of a library of OpenMP sources": Row(
-        f"env.Replace(OFFLOAD_KIND='openmp', OFFLOAD_ARCH='gfx906 {CPU}', CCFLAGS='-nogpulib')\n"
-        "env.OffloadDeviceArchive(env.OffloadArchive('parts', ['one.c', 'two.c']))\n",
-        {"libparts.gfx906.a": "t0", f"libparts.{CPU}.a": "t1"},
-        [
-            f"{BUNDLER} -type=a -unbundle -input=libparts.a -output=t0 -output=t1 "
-            f"-targets={OPENMP},openmp-{CPU}-"
-        ],
-    ),
     # The bundler: bundle entry IDs. LLVM's bundle has the four fields that the warning names.
     "The bundler only accepts target triples in the 4-field format": Row(
         bundle("a", "hip-amdgcn-amd-amdhsa-gfx906", **PLAIN),
@@ -255,60 +88,8 @@ ROWS: dict[str, Row] = {
         [f"{UNBUNDLE} -targets={GFX906} -input=ab -output=theirs"],
         [f"'ab': 2 entries '{GFX906}', at 0x"],
         [bundled(name, [GFX906], f"{name}.bundle") for name in "ab"],
+        is_refused=True,
     ),
-    **{
-        f"-type: a bundle, and what comes out of it: {file_type}": Row(
-            f"{BOTH}env['OFFLOAD_BUNDLE_TYPE'] = '{file_type}'\n"
-            "made = env.OffloadBundle('ours', files, OFFLOAD_TARGETS=ids, OFFLOAD_BUNDLE_ALIGN=1)\n"
-            "env.OffloadUnbundle('part', made, OFFLOAD_TARGETS=ids)\n",
-            {
-                f"ours.{file_type}": "theirs",
-                f"part.gfx906.{file_type}": "a.in",
-                f"part.gfx908.{file_type}": "b.in",
-            },
-            [bundled("ab", [GFX906, GFX908], "theirs", f"-type={file_type}")],
-        )
-        for file_type in ("i", "ii", "cui", "hipi", "d", "s", "ll", "bc", "o", "gch", "ast")
-    },
-    **{
-        f"Entries of any kind, in archives with LLVM's names of members: {name}": Row(
-            f"{MEMBERS}env.{call.format([GFX906, OPENMP, OF_NVIDIA])}\n",
-            {f"libparts.{n}.a": f"theirs.{n}" for n in ("hip-gfx906", "openmp-gfx906", "sm_80")},
-            [
-                f"{BUNDLER} -type=a -unbundle -input=libparts.a "
-                f"-targets={GFX906},{OPENMP},{OF_NVIDIA} -output=theirs.hip-gfx906 "
-                "-output=theirs.openmp-gfx906 -output=theirs.sm_80"
-            ],
-        )
-        for name, call in (
-            ("by builder", "OffloadDeviceArchive(library, OFFLOAD_TARGETS={})"),
-            ("by type", "OffloadUnbundle(library, OFFLOAD_TARGETS={}, OFFLOAD_BUNDLE_TYPE='a')"),
-        )
-    },
-    "OffloadUnbundle: entries of OFFLOAD_KIND for OFFLOAD_ARCH, or of OFFLOAD_TARGETS": Row(
-        f"{MEMBERS}env.OffloadUnbundle('p', one, OFFLOAD_KIND='openmp', OFFLOAD_ARCH='gfx906')\n"
-        f"env.OffloadUnbundle('two', one, OFFLOAD_TARGETS=['{GFX906}', '{OPENMP}'])\n",
-        {"p.gfx906.co": "b.in", "two.hip-gfx906.co": "a.in", "two.openmp-gfx906.co": "b.in"},
-    ),
-    "-hip-openmp-compatible: HIP's entries serve OpenMP's targets": Row(
-        f"{MEMBERS}env.OffloadDeviceArchive(library, OFFLOAD_TARGETS='{OPENMP}',\n"
-        "    OFFLOAD_HIP_OPENMP_COMPATIBLE=True)\n",
-        {"libparts.gfx906.a": "theirs"},
-        [f"{OF_LIBRARY} -targets={OPENMP} -hip-openmp-compatible"],
-    ),
-    **{
-        f"-allow-missing-bundles: {output}, {'' if more else 'not '}allowed": Row(
-            f"{MEMBERS}env.{call}OFFLOAD_TARGETS='{GFX908}'{more})\n",
-            {output: "theirs"} if more else {},
-            [f"{command} -targets={GFX908} -allow-missing-bundles"] if more else [],
-            [] if more else [GFX908],
-        )
-        for call, output, command in (
-            ("OffloadDeviceArchive('x', library, ", "x.gfx908.a", OF_LIBRARY),
-            ("OffloadUnbundle('x', one, ", "x.gfx908.co", OF_ONE),
-        )
-        for more in ("", ", OFFLOAD_ALLOW_MISSING_BUNDLES=True")
-    },
     # Compression.
     "Features to compress the full bundle: no object bundle, with a warning": Row(
         f"env.OffloadBundle('ours.hipfb', ['a.in', 'host.o'], OFFLOAD_TARGETS={[GFX906, HOST]},\n"
@@ -489,26 +270,7 @@ ROWS: dict[str, Row] = {
 @pytest.mark.parametrize("statement", ROWS)
 def test_statement(beside: Beside, statement: str) -> None:
     """Our outputs are LLVM's, or nothing is made and a message says why."""
-    row = ROWS[statement]
-    for line in row.before:
-        beside.run(*shlex.split(line))
-    is_refused = not row.same or "two bundles" in statement
-    errors = (beside.refused if is_refused else beside.scons)(row.scons).errors
-    for message in row.messages:
-        assert message in errors
-    assert row.messages or "warning" not in errors
-    assert not (is_refused and list(beside.folder.glob("x.*")))
-    if row.refused_there:
-        done = beside.tried(*shlex.split(row.refused_there))
-        assert (done.returncode, row.messages[0] in done.stderr) == (1, True)
-    for line in row.llvm:
-        beside.run(*shlex.split(line))
-    for ours, theirs in row.same.items():
-        # The packager pads the images that it extracts.
-        end = b"\0" if PACKAGER in str(row.llvm) and ours.endswith(".co") else b""
-        assert beside.read(ours).rstrip(end) == beside.read(theirs).rstrip(end), ours
-    for ours, begin in row.begins.items():
-        assert beside.read(ours).startswith(begin)
+    beside.check(ROWS[statement])
 
 
 def disassembled(beside: Beside, name: str) -> list[str]:
@@ -531,12 +293,15 @@ def test_target_ids(beside: Beside, targets: str) -> None:
     assert "call void @__tgt_register_image_info" in text
 
 
-@pytest.mark.parametrize("target", ["x86_64-pc-linux-gnu", "aarch64-unknown-linux-gnu"])
-def test_host_target(beside: Beside, target: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    [("openmp", CPU), ("openmp", "aarch64-unknown-linux-gnu"), ("hip", CPU)],
+)
+def test_host_target(beside: Beside, kind: str, target: str) -> None:
     """'-target host-triple': the driver says it, of the flags of host compiles."""
-    flags = "" if target.startswith("x86") else ", CCFLAGS='--target=aarch64-linux-gnu'"
-    beside.scons(WRAPPER(f"'w.bc', 'a.in'{flags}"))
-    beside.run("llvm-offload-wrapper", "--kind=openmp", f"--triple={target}", "-o", "t.bc", "a.in")
+    flags = "" if target == CPU else ", CCFLAGS='--target=aarch64-linux-gnu'"
+    beside.scons(WRAPPER(f"'w.bc', 'a.in', OFFLOAD_KIND={kind!r}{flags}"))
+    beside.run("llvm-offload-wrapper", f"--kind={kind}", f"--triple={target}", "-o", "t.bc", "a.in")
     ours = disassembled(beside, "w.bc")
     assert ours.pop(0).startswith("target datalayout = ")  # clang adds it
     assert ours == disassembled(beside, "t.bc")

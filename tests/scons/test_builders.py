@@ -10,7 +10,7 @@ import pytest
 
 from offload_tool.formats.bundle.binary import read_bundle
 from offload_tool.operations.list_images import list_images
-from tests.scons.conftest import BOTH, KERNEL, Project, passes
+from tests.scons.conftest import KERNEL, Project, passes
 
 ENTRIES = [
     "host-x86_64-unknown-linux-gnu-",
@@ -34,27 +34,13 @@ def test_device_objects(project: Project) -> None:
     assert project.read("k.gfx906.co") == (project.folder / "n.gfx906.co").read_bytes()
 
 
-def test_bundle_with_the_host_object(project: Project) -> None:
-    """OFFLOAD_BUNDLE_HOST puts the host object into the bundle's host entry."""
-    project.sconstruct("env.OffloadBundle('k.hip', OFFLOAD_BUNDLE_HOST=True)\n")
-    assert project.build() == passes("k.hip", "host", *BOTH)
-    host, *_ = entries(project.folder / "k.hipfb").values()
-    assert host == project.read("k.host.o")
-
-
-def test_bundle_of_nodes_and_files(project: Project) -> None:
-    """Nodes bring their entry IDs; files are given theirs by OFFLOAD_TARGETS, in order."""
-    project.write("extra", "extra content")
-    project.sconstruct(
-        "nodes = env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906')\n"
-        "env.OffloadBundle('mixed', [nodes, 'extra'], OFFLOAD_BUNDLE_ALIGN=1,\n"
-        "                  OFFLOAD_TARGETS=['hip-amdgcn-amd-amdhsa--gfx1030'])\n"
-        "env.OffloadBundle('nodes', nodes)\n"
-    ).build()
-    mixed = entries(project.folder / "mixed.hipfb")
-    assert list(mixed) == [ENTRIES[1], "hip-amdgcn-amd-amdhsa--gfx1030"]
-    assert mixed["hip-amdgcn-amd-amdhsa--gfx1030"] == b"extra content"
-    assert list(entries(project.folder / "nodes.hipfb")) == ENTRIES[:2]
+def test_programs_keep_their_layout(project: Project) -> None:
+    """OFFLOAD_BUNDLE_TYPE in an environment does not change the fat binaries of programs."""
+    project.sconstruct("env.OffloadObject('k.hip')\n").build()
+    before = project.read("k.hipfb")
+    other = "env['OFFLOAD_BUNDLE_TYPE'] = 'ii'\nenv.OffloadObject('k.hip')\n"
+    project.sconstruct(other).build_once()
+    assert project.read("k.hipfb") == before
 
 
 @pytest.mark.parametrize("method", ["zstd", "zlib"])
@@ -152,3 +138,28 @@ def test_objdump_lists_the_program(project: Project, llvm: Callable[[str], str])
         assert f"prog.0.{entry}\n" in listed
     extracted = project.read(f"prog.0.{ENTRIES[1]}")
     assert extracted == project.read("k.gfx906.co")
+
+
+WRAPPER = "bundle = env.OffloadBundle('k.hip')\n"
+
+
+def test_wrapped_bundle_registers(project: Project) -> None:
+    """A program with OffloadWrapper's object registers the bundle when it starts."""
+    project.sconstruct(
+        WRAPPER + "env.OffloadProgram('prog', [env.OffloadWrapper('w', bundle), 'runtime.c'])\n"
+    ).build()
+    assert project.start() == ["registered __CLANG_OFFLOAD_BUNDLE__"]
+    assert [image.id for image in list_images(project.folder / "prog")] == ENTRIES
+    project.assert_up_to_date()
+
+
+def test_without_llvmlite(project: Project) -> None:
+    """The build's clang makes objects and bitcode; llvmlite is not needed."""
+    project.write("hidden/llvmlite/__init__.py", "raise ModuleNotFoundError('hidden')\n")
+    root = project.environment["PYTHONPATH"]
+    project.environment["PYTHONPATH"] = f"{project.folder / 'hidden'}:{root}"
+    wrappers = "env.OffloadWrapper('w.o', bundle)\nenv.OffloadWrapper('w.bc', bundle)\n"
+    project.sconstruct(WRAPPER + wrappers).build()
+    assert [image.id for image in list_images(project.folder / "w.o")] == ENTRIES
+    assert project.read("w.bc").startswith(b"BC")
+    project.assert_up_to_date()
