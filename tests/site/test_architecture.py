@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
@@ -63,49 +62,6 @@ def test_no_circles_of_modules() -> None:
     inside = "offload_tool.scons.graph.units", "offload_tool.operations.package"
     assert inside[1] in imports[inside[0]]
     TopologicalSorter(imports).prepare()
-
-
-def imported(path: Path) -> set[str]:
-    """Return the packages whose modules a file names in import statements, wherever these stand."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("offload_tool"):
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        else:
-            continue
-        found |= {name.split(".")[1] for name in names if name.startswith("offload_tool.")}
-    return found
-
-
-def test_arrows_are_those_of_the_source() -> None:
-    """What files say in their import statements can be walked along the arrows, and nothing else.
-
-    Read without grimp: it is not to be the only judge.
-    """
-    _, arrows = seen("architecture")
-    reached: dict[str, set[str]] = {}
-
-    def walk(part: str) -> set[str]:
-        if part not in reached:
-            nexts = {to.rpartition(".")[2] for of, to in arrows if of.rpartition(".")[2] == part}
-            reached[part] = nexts.union(*map(walk, nexts))
-        return reached[part]
-
-    output: dict[str, set[str]] = {}
-    package = ROOT / "offload_tool"
-    for path in package.rglob("*.py"):
-        if path.name == "__main__.py":
-            continue
-        part = path.relative_to(package).with_suffix("").parts[0]
-        part = "offload_tool" if part == "__init__" else part
-        output.setdefault(part, set()).update(imported(path) - {part})
-    assert output.keys() == {box.rpartition(".")[2] for box in seen("architecture")[0]}
-    for part, found in output.items():
-        assert found <= walk(part), part
-    for importer, to in arrows:
-        assert to.rpartition(".")[2] in output[importer.rpartition(".")[2]]
 
 
 TRACE = """

@@ -63,12 +63,6 @@ def test_flags_of_offload_sources(page: Path) -> None:
     assert not re.search(r"\b(CC|CXX|C|CPP)FLAGS[ =+\[(]+.*-no(gpu|cuda)", text)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_no_marks_of_merges(page: Path) -> None:
-    """A page has no lines that Git wrote for a conflict."""
-    assert not re.search(r"^(<{7}|>{7}) ", page.read_text(encoding="utf-8"), re.MULTILINE)
-
-
 # -- the table of differences from LLVM's programs --------------------------------------
 
 DIFFERENCES = ROOT / "docs/differences.md"
