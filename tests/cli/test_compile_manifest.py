@@ -10,11 +10,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from offload_tool.clang import driver
 from offload_tool.clang.depfile import read_depfile
+from offload_tool.io import process
+from offload_tool.run import cut_off, driverless
 from offload_tool.toolchain import select
 from offload_tool.toolchain.probe import Toolchain
 from tests.cli.conftest import KERNEL, names, run, state
@@ -238,11 +242,11 @@ def test_stopped(
     launcher = script(folder.parent / "slow", slow) if launched else ""
     if not launched:
         stand_in(slow)
-    process = begin(*WORDS, *FLAGS, "-DMORE", launcher=launcher)
+    started = begin(*WORDS, *FLAGS, "-DMORE", launcher=launcher)
     wait_for(lambda: Path("../begun").exists() and Path("k.co").exists()
              and Path("k.co").read_bytes() == b"half")  # fmt: skip
-    process.send_signal(number)
-    assert process.wait(timeout=60) == 128 + number
+    started.send_signal(number)
+    assert started.wait(timeout=60) == 128 + number
     assert {name: (state(name), Path(name).read_bytes()) for name in names()} == before
 
 
@@ -273,3 +277,75 @@ def test_device_library_that_was_missing(
     (tmp_path / "ocml.bc").rename(libraries / "ocml.bc")
     compiles(*args)
     assert str(libraries / "ocml.bc") in Path(".k.co.manifest").read_text()
+
+
+# The cut-off, compared with a compile of one stage.
+
+TEXT = """\
+#include "h.h"
+struct dim3 { unsigned x, y, z; };
+extern "C" int hipLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+__attribute__((global)) void kernel(float* p, float x) { *p = *p * x + scaled(*p); }
+int host_value() { return 1; }
+"""
+SCALED = "static inline __attribute__((device)) float scaled(float x) { return x * 3.5f; }\n"
+OPTIONS = ("-nogpuinc", "-nogpulib", "-O2", "-I.")
+FRONT_END, ONE_STAGE, TWO_STAGES = 1, 2, 3
+"""Number of programs that run."""
+
+
+@pytest.fixture
+def compiled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Return a function that compiles with flags, and returns the number of programs run."""
+    monkeypatch.setattr(cut_off, "_TOO_SHORT", 0)
+    jobs = []
+
+    def counted(*arguments: Any) -> int:
+        jobs.append(arguments)
+        return process.run(*arguments)
+
+    monkeypatch.setattr(driverless, "process", SimpleNamespace(run=counted))
+
+    def call(*flags: str, words: tuple[str, ...] = ()) -> int:
+        jobs.clear()
+        assert run(*GFX906, *words, "--", *OPTIONS, *flags) == 0
+        count = len(jobs)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OFFLOAD_CUTOFF", "0")
+            words = tuple("clean.co" if word == "k.co" else word for word in GFX906)
+            Path("clean.co").unlink(missing_ok=True)
+            assert run(*words, "--", *OPTIONS, *flags) == 0
+        assert Path("k.co").read_bytes() == Path("clean.co").read_bytes()
+        return count
+
+    (folder / "h.h").write_text(SCALED)
+    (folder / "k.hip").write_text(TEXT)
+    assert call() == ONE_STAGE
+    (folder / "k.hip").write_text(TEXT + "// the second compile is of two stages\n")
+    assert call() == TWO_STAGES
+    return call
+
+
+def test_edits(compiled: Callable[..., int]) -> None:
+    """If device code does not change, only the front end runs, and the output stays untouched."""
+    before = state("k.co")
+    for name, text in (
+        ("k.hip", TEXT + "// another comment\n"),
+        ("k.hip", TEXT.replace("return 1", "return 2")),
+        ("h.h", SCALED + "// a comment\n"),
+        ("h.h", SCALED + "static inline __attribute__((device)) int unused() { return 9; }\n"),
+    ):
+        Path(name).write_text(text)
+        assert compiled(words=("--depfile", "k.d", "--stamp", "k.stamp")) == FRONT_END
+        assert state("k.co") == before
+        assert "h.h" in Path("k.d").read_text()
+        assert compiled() == 0
+    Path("h.h").write_text(SCALED.replace("3.5", "4.5"))
+    assert compiled() == TWO_STAGES
+    assert state("k.co") != before
+    Path("k.hip").write_text(TEXT.replace("* x +", "* x -"))
+    assert compiled() == TWO_STAGES
+    assert compiled("-O3") == TWO_STAGES
+    assert compiled("-O3", "-DX=1") == TWO_STAGES
+    for flag in ("-ffast-math", "-ffp-contract=fast", "-O0"):
+        assert compiled(flag) == ONE_STAGE

@@ -25,23 +25,20 @@ def test_front_door() -> None:
     assert sorted(loaded) == ["__future__", "offload_tool", "offload_tool.cli"]
 
 
-def test_bundler(tmp_path: Path) -> None:
-    """A bundle of plain files imports no other command."""
+@pytest.mark.parametrize(
+    "args",
+    [
+        "bundler -type=o -targets=host-x86_64-unknown-linux-gnu,hip-amdgcn-amd-amdhsa--gfx906 "
+        "-input=host -input=device -output=bundle",
+        "packager -o=package --image=file=device,triple=amdgcn-amd-amdhsa,arch=gfx906,kind=hip",
+    ],
+)
+def test_drop_ins(args: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bundle or package of plain files imports no other command."""
+    monkeypatch.chdir(tmp_path)
     for name in ("host", "device"):
-        (tmp_path / name).write_bytes(b"content")
-    targets = "host-x86_64-unknown-linux-gnu,hip-amdgcn-amd-amdhsa--gfx906"
-    args = ["bundler", "-type=o", f"-targets={targets}", f"-output={tmp_path / 'bundle'}"]
-    args += [f"-input={tmp_path / 'host'}", f"-input={tmp_path / 'device'}"]
-    loaded = loaded_modules(args)
-    assert loaded & SLOW == set()
-
-
-def test_packager(tmp_path: Path) -> None:
-    """A package of plain files imports no other command."""
-    (tmp_path / "device").write_bytes(b"content")
-    image = f"--image=file={tmp_path / 'device'},triple=amdgcn-amd-amdhsa,arch=gfx906,kind=hip"
-    loaded = loaded_modules(["packager", f"-o={tmp_path / 'package'}", image])
-    assert loaded & SLOW == set()
+        Path(name).write_bytes(b"content")
+    assert loaded_modules(args.split()) & SLOW == set()
 
 
 @pytest.mark.parametrize(

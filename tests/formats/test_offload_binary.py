@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.codec import Method
+from offload_tool.formats.llvm_tables import build_string_table
 from offload_tool.formats.magic import OFFLOAD_BINARY as MAGIC
 from offload_tool.formats.offload_binary import (
     ImageKind,
@@ -311,3 +312,15 @@ def test_numbers_of_offload_kinds() -> None:
 def test_what_cannot_be_written(options: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         binary(**options)
+
+
+NAMES = st.lists(st.binary(max_size=6).filter(lambda name: b"\0" not in name), max_size=30)
+
+
+@given(names=NAMES)
+def test_each_string_is_at_its_offset(names: list[bytes]) -> None:
+    """That the tables are LLVM's: tests/cli/test_packager.py."""
+    table, offsets = build_string_table(names)
+    assert set(offsets) == {b"", *names}
+    for name, offset in offsets.items():
+        assert table[offset : table.index(b"\0", offset)] == name

@@ -19,7 +19,7 @@ from tests.conftest import Capture, try_tool
 from tests.formats.compressed import compressed, repeated
 from tests.formats.object_files import make_elf
 from tests.fuzz.seeds import GFX906, bundle, zipped
-from tests.untrusted.small_files import shared_bundle
+from tests.untrusted.small_files import CASES, shared_bundle
 
 BLOCK = 1 << 17
 
@@ -166,3 +166,33 @@ def test_written_is_per_run(tmp_path: Path) -> None:
         with pytest.raises(LimitError), replace_file(tmp_path / "b") as out:
             out.write(bytes(41))
     assert not (tmp_path / "b").exists()
+
+
+# -- small files whose tables repeat the same bytes ----------------------------------------
+
+SECONDS, MEGABYTES = 3, 200
+# A child inherits this process's peak memory, so it imports nothing else.
+_MEASURE = """
+import os, resource, sys
+child = os.fork()
+if not child:
+    resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
+    os.execv(sys.executable, [sys.executable, '-m', 'offload_tool', *sys.argv[1:]])
+_, status, used = os.wait4(child, 0)
+print(os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, used.ru_maxrss >> 10)
+"""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_small_files_much_work(name: str, tmp_path: Path) -> None:
+    """They do not cost much time or memory."""
+    args, make, refused = CASES[name]
+    assert sum((tmp_path / file).write_bytes(data) for file, data in make().items()) < 16 << 20
+    done = try_tool(sys.executable, "-S", "-c", _MEASURE, *args.split(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    status, seconds, megabytes = done.stdout.splitlines()[-1].split()
+    assert status in ("0", "1"), done.stderr
+    assert float(seconds) < SECONDS
+    assert int(megabytes) < MEGABYTES
+    assert "unexpected error" not in done.stderr
+    assert refused in done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import pickle
 from dataclasses import FrozenInstanceError, asdict, dataclass, replace
 
@@ -103,17 +102,3 @@ def test_copies() -> None:
     assert repr(replaced(place, size=7)) == repr(replace(_Judge.Place("a", 1, 2, "b"), size=7))
     with pytest.raises(TypeError):
         replaced(place, colour="red")
-
-
-def test_description() -> None:
-    """Names, parameters, the docstring and matching are as with the standard library's."""
-    assert list(inspect.signature(Place).parameters) == ["path", "offset", "size", "note"]
-    assert inspect.signature(Place).parameters["note"].default == "none"
-    assert (Place.__doc__, Place.__qualname__, Place.__module__) == (
-        "Of a file.",
-        "Place",
-        __name__,
-    )
-    match Place("a", 1):
-        case Place(path, offset):
-            assert (path, offset) == ("a", 1)
