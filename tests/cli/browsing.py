@@ -41,7 +41,6 @@ class Browser:
                 self.requests.append(event["params"]["request"]["url"])
 
     def find(self, selector: str) -> Any:
-        """Return the first element that a CSS selector matches."""
         return self.driver.find_element("css selector", selector)
 
     def rows(self, selector: str) -> list[list[str]]:

@@ -67,13 +67,11 @@ def hits() -> int:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Return headless Chromium, as Debian packages it."""
     yield from headless_chromium()
 
 
 @pytest.fixture
 def folder(tmp_path: Path, compiler: Toolchain, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the current folder, with a source in it."""
     made = tmp_path / "build"
     made.mkdir()
     (made / "k.hip").write_text(KERNEL)

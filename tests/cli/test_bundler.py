@@ -390,7 +390,6 @@ def test_warning_that_nobody_hears(alone: Bench) -> None:
 
 @pytest.fixture
 def alone(tmp_path: Path, capfdbinary) -> Bench:
-    """Return only our program, with two files."""
     made = Bench(run_bundler, tmp_path, "bundler", capfdbinary)
     made.write("f3", b"host")
     made.write("f4", b"device")

@@ -42,7 +42,6 @@ def test_lines(here: Path, capsys: Capture) -> None:
 
 
 def test_wrong_words(here: Path, capsys: Capture) -> None:
-    """Errors name invalid target IDs and sizes."""
     assert main(["check", "lib", "--targets", "gfx906:wrong+"]) == 1
     assert "wrong" in capsys.readouterr().err
     for nothing in ("", " , "):

@@ -146,7 +146,6 @@ def random_filter(source: random.Random) -> str:
 
 @pytest.mark.llvm
 def test_packages_are_llvms(bench: PackagerBench) -> None:
-    """Any images are packaged into LLVM's bytes."""
     source = random.Random(5)
     files = sorted(contents())
     count = 0
@@ -332,7 +331,6 @@ def test_standard_input(package: PackagerBench, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def alone(tmp_path: Path, capfdbinary) -> PackagerBench:
-    """Return only our program, with two files."""
     files = {"a.o": b"first image", "b.o": b"second"}
     return packager_bench(tmp_path, "packager", capfdbinary, files)
 

@@ -152,7 +152,6 @@ def test_uses_are_llvms(line: str, packages: PackagerBench) -> None:
 
 @pytest.fixture
 def alone(tmp_path: Path, capfdbinary) -> PackagerBench:
-    """Return only our program, with two images."""
     files = {"a.o": b"image", "b.spv": b"image"}
     return packager_bench(tmp_path, "packager", capfdbinary, files)
 

@@ -33,7 +33,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [[], ["--align=1"], ["--compress=zstd"], ["--compress=zlib", "--level=9", "--version=2"]],
 )
 def test_entries_stay(folder: Path, llvm: Tool, source: str, options: list[str]) -> None:
-    """In every form, the entries keep their IDs, order and bytes."""
     assert main(["repack", source, "-o", "out", *options]) == 0
     assert list_entry_ids("out", file_type="bc") == list(IDS)
     args = ["-type=bc", "-unbundle", "-input=out", f"-targets={','.join(IDS[:2])}"]

@@ -88,7 +88,6 @@ def page(folder: Path) -> Path:
 
 
 def written(page: Path, *words: object, status: int = 0) -> dict[str, Any]:
-    """Write a page; return its data."""
     assert main(["report", *map(str, words), "-o", str(page)]) == status
     return data_of(page)
 

@@ -67,7 +67,6 @@ def newer(version: int, entries: list[Entry], inflated: int = 0) -> bytes:
 
 
 def read(data: bytes, **options: object) -> list[dict[str, object]]:
-    """Return strings and content of all images."""
     view = memoryview(data)
     return [
         {**image.strings, "content": bytes(image.content(view))}
@@ -178,7 +177,6 @@ def test_damaged_compressed_binaries() -> None:
 
 
 def broken(position: int, layout: str, value: int) -> bytes:
-    """Return a binary with one field replaced."""
     data = bytearray(binary(b"image"))
     struct.pack_into(layout, data, position, value)
     return bytes(data)

@@ -113,7 +113,6 @@ def inputs(readers: list[Reader]) -> dict[str, bytes]:
 
 
 def _run(args: list[str]) -> str:
-    """Run libFuzzer; return what it says."""
     command = [sys.executable, "-m", "tests.fuzz.guided", "--", *args]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     text = done.stdout.decode(errors="replace")

@@ -24,7 +24,6 @@ GFX906, GFX90A = b"hip-amdgcn-amd-amdhsa--gfx906", b"hipv4-amdgcn-amd-amdhsa--gf
 
 
 def bundle(images: dict[bytes, bytes], alignment: int = 1) -> bytes:
-    """Return a bundle of the binary layout."""
     start = position = 32 + sum(24 + len(name) for name in images)
     rows, parts = [], []
     for name, content in images.items():
@@ -66,7 +65,6 @@ def archive(members: dict[bytes, bytes], *, bsd: bool = False) -> bytes:
 
 
 def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
-    """Return a zip file."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", method) as made:
         for name, content in members.items():
@@ -132,7 +130,6 @@ def kpack_archive(code: bytes, scheme: str) -> bytes:
 
 @lru_cache(maxsize=1)
 def make_seeds() -> dict[str, bytes]:
-    """Return the files, by the names of their formats."""
     inner = bundle({HOST: b"", GFX906: b"image 1", GFX90A: b"image 2"}, 16)
     package, shared = offload_binary(), offload_binary("--llvm=23")
     fatbin = cuda_fatbin()

@@ -168,7 +168,6 @@ def _plugins(api: str, name: str, about: str, targets: Mapping[str, tuple[str, .
 
 
 def common_cases(api: str, targets: tuple[str, ...], few: tuple[str, ...]) -> list[Case]:
-    """Return the cases that CUDA and HIP have in common."""
     case = partial(_case, api)
     two = {"first": few, "second": few}
     mixed = {"first": few, "second": few[:1]}
@@ -197,7 +196,6 @@ def common_cases(api: str, targets: tuple[str, ...], few: tuple[str, ...]) -> li
 
 
 def cuda_cases() -> list[Case]:
-    """Return the cases of CUDA."""
     case = partial(_case, "cuda")
     module = partial(case, kind=MODULE)
     all_units = {"module": CUDA_TARGETS}
@@ -296,7 +294,6 @@ def cuda_cases() -> list[Case]:
 
 
 def openmp_cases() -> list[Case]:
-    """Return the cases of OpenMP."""
     case = partial(_case, "openmp", libraries="lib/openmp")
     targets = tuple(f"{target}-real" for target in OPENMP_TARGETS)
     two = {"first": targets, "second": targets}
@@ -313,7 +310,6 @@ def openmp_cases() -> list[Case]:
 
 
 def all_cases() -> list[Case]:
-    """Return all cases."""
     cases = [*cuda_cases(), *openmp_cases()]
     cases += [_reference(cases, name, compiler) for name, compiler in REFERENCES]
     return [*cases, *common_cases("hip", HIP_TARGETS, HIP_TARGETS)]

@@ -61,7 +61,6 @@ class Machine:
         return cls(cuda, *map(folder, others))
 
     def program(self, name: str) -> Path:
-        """Return one of NVIDIA's programs."""
         return self.cuda / "bin" / name
 
 
@@ -134,7 +133,6 @@ class Build:
         return not self.only or any(name.startswith(api) for name in self.only)
 
     def build(self) -> None:
-        """Build everything."""
         shutil.copytree(HERE / "sources", self.sources, dirs_exist_ok=True)
         # It is edited between two builds: its first version is an older one.
         self._write_edited(f"#undef VERSION\n#define VERSION {table.VERSION - 1}")
@@ -243,7 +241,6 @@ class Build:
         attempt("launch", self._launch)
 
     def cases(self, api: str = "") -> list[Case]:
-        """Return the cases that are wanted, all or those of `api`."""
         lacking = {"hip"} if self.machine.hip is None else set()
         if self.machine.openmp is None or self.machine.cuda12 is None:
             lacking.add("openmp")

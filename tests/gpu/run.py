@@ -70,7 +70,6 @@ class Driver:
             raise GpuError(f"{name}: {(text.value or b'unknown').decode()}")
 
     def device(self) -> Device:
-        """Return the first GPU."""
         numbers = []
         for attribute in COMPUTE_CAPABILITY:
             value = ctypes.c_int()
@@ -85,7 +84,6 @@ class Driver:
         return Device(f"sm_{''.join(numbers)}", name.value.decode(), driver, cuda)
 
     def begin(self) -> None:
-        """Make the device's context the current one."""
         context = ctypes.c_void_p()
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device)
         self._call("cuCtxSetCurrent", context)
@@ -123,20 +121,9 @@ def _kernel_driver() -> str:
     return next((word for word in fields if word.count(".") >= 1 and word[0].isdigit()), "")
 
 
-def nvidia_device() -> Device:
-    """Return the first GPU of NVIDIA's; raise `GpuError` if there is none."""
-    try:
-        return Driver().device()
-    except OSError as error:
-        raise GpuError(f"no NVIDIA driver ({error})") from None
-
-
 def amd_device() -> Device:
     """Return the first GPU of AMD's, by what the kernel says; raise `GpuError` if there is none."""
-    try:
-        runtime = ctypes.CDLL("libamdhip64.so")
-    except OSError as error:
-        raise GpuError(f"no HIP runtime ({error})") from None
+    runtime = ctypes.CDLL("libamdhip64.so")
     count = ctypes.c_int()
     if runtime.hipGetDeviceCount(ctypes.byref(count)) or not count.value:
         raise GpuError("HIP's runtime finds no GPU")
@@ -197,17 +184,15 @@ class Result:
     reference_of: str = ""
 
 
+@dataclass
 class Runner:
     """Runs cases on the devices of this machine."""
 
-    def __init__(
-        self, folder: Path, devices: dict[str, Device | str], cuda: tuple[int, ...]
-    ) -> None:
-        """Run files of a folder; `cuda` is the version of CUDA that they are of."""
-        self.folder = folder
-        self.devices = devices
-        self.cuda = cuda
-        self.began = time.monotonic()
+    folder: Path
+    devices: dict[str, Device | str]
+    cuda: tuple[int, ...]
+    """The version of CUDA that the packed files are of."""
+    ends: float
 
     def run(self, case: dict[str, Any]) -> Result:
         """Run a case, within its time."""
@@ -227,7 +212,7 @@ class Runner:
         if "older_driver" in expected and device.cuda < self.cuda:
             expected = {**expected, "lines": [expected["older_driver"]], "status": 1}
             result.about += "; the driver is older: refused"
-        left = ALL_SECONDS - (time.monotonic() - self.began)
+        left = self.ends - time.monotonic()
         if left < 1:
             result.outcome, result.reason = FAILED, "no time was left"
             return result
@@ -301,11 +286,17 @@ def write_table(results: Sequence[Result], heading: Sequence[str], form: str) ->
 def find_devices() -> dict[str, Device | str]:
     """Return this machine's GPU for each runtime, or why there is none."""
     found: dict[str, Device | str] = {}
-    for api, find in (("cuda", nvidia_device), ("hip", amd_device)):
+    ways = (
+        ("cuda", lambda: Driver().device(), "NVIDIA driver"),
+        ("hip", amd_device, "HIP runtime"),
+    )
+    for api, find, needed in ways:
         try:
             found[api] = find()
         except GpuError as error:
             found[api] = str(error)
+        except OSError as error:
+            found[api] = f"no {needed} ({error})"
     found["openmp"] = found["cuda"]
     return found
 
@@ -330,7 +321,7 @@ def run_cases(
     if only:
         cases = [c for c in cases if any(fnmatch.fnmatch(c["name"], f"*{o}*") for o in only)]
     cuda = tuple(map(int, content["made"].get("CUDA", "0").split(".")))
-    runner = Runner(folder, devices, cuda)
+    runner = Runner(folder, devices, cuda, time.monotonic() + ALL_SECONDS)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         results = list(pool.map(runner.run, cases))
     for each in results:
@@ -344,7 +335,6 @@ def run_cases(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", action="append", default=[], metavar="WORD")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there, too")

@@ -20,7 +20,6 @@ HIP_CASES = ("hip/images", "hip/objects")
 
 
 def standin(folder: Path, *flags: str | Path, output: str) -> None:
-    """Compile the stand-in for a runtime."""
     command = [program("clang-22"), "-D_GNU_SOURCE", HERE / "standin_runtime.c", *flags]
     subprocess.run([*command, "-o", folder / output], check=True)
 
@@ -40,7 +39,6 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def outcomes(folder: Path, target: str = "sm_90") -> dict[str, run.Result]:
-    """Run a folder's cases on the stand-in's device."""
     os.environ["STANDIN_DEVICE"] = target
     device = run.Device(target, "a stand-in", "")
     results = run.run_cases(folder, {"cuda": device, "hip": device})

@@ -375,7 +375,6 @@ def test_many_pieces_take_little_memory(tmp_path: Path) -> None:
 
 
 def test_replaced(tmp_path: Path) -> None:
-    """A file is created or replaced, and nothing else is left."""
     path = tmp_path / "file"
     for text in (b"one", b"", b"other" * 100_000):
         replace_small_file(str(path), text)

@@ -32,6 +32,5 @@ def archive_of(path: Path, members: dict[str, bytes]) -> Path:
 
 
 def members_of(path: Path) -> list[tuple[str, bytes]]:
-    """Return names and contents of an archive's members, in order."""
     data = memoryview(path.read_bytes())
     return [(member.name, bytes(member.content(data))) for member in ArchiveReader(data, path)]

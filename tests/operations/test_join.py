@@ -29,7 +29,6 @@ NAME = "demo-1.2-py3-none-linux_x86_64.whl"
 
 
 def code(path: Path) -> list[dict[str, bytes]]:
-    """Return the content of each container of a file, by bundle entry ID."""
     return [
         {image.id: bytes(image.content.view()) for image in found.images}
         for found in find_containers(path)

@@ -251,7 +251,6 @@ def test_broken_archive_of_a_host(library: Path) -> None:
 
 
 def zipped(path: Path, root: Path, *patterns: str, prefix: str = "") -> Path:
-    """Write a zip file of some files of a folder, stored and compressed."""
     with zipfile.ZipFile(path, "w") as wheel:
         for at, file in enumerate(sorted(f for pattern in patterns for f in root.glob(pattern))):
             method = (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED)[at % 2]

@@ -92,7 +92,6 @@ FIELDS = ("file", "member", "index", "target_id", "kind", "size")
 
 
 def made(bundle: Path, rows: list[Row]) -> list[DeviceImage]:
-    """Return images with these fields, and realistic values for the others."""
     pattern = replaced(list_images(bundle)[1], container_size=100)
     return [
         replaced(pattern, stored_size=row[-1], **dict(zip(FIELDS, row, strict=True)))

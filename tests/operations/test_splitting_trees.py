@@ -27,7 +27,6 @@ NAME = "demo-1.2+rocm7-py3-none-linux_x86_64.whl"
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory, llvm: Tool, hip_objects: Path) -> Path:
-    """Return a folder with two libraries, and a link to one."""
     folder = tmp_path_factory.mktemp("made") / "demo"
     for name, prefix in (("lib/deep/liba.so", "k"), ("libb.so", "z")):
         path = folder / name

@@ -111,7 +111,6 @@ DIALECTS = ["own", "gnu", "bsd", "darwin", "coff", "64-bit", "thin"]
 
 
 def random_hda(rnd: random.Random, bench: Bench, contents: dict[str, bytes], llvm: Tool) -> None:
-    """Make an archive of random members in a random dialect, in LLVM's folder."""
     folder = bench.folder / "theirs"
     hda, dialect = folder / "hda.a", rnd.choice(DIALECTS)
     members = {}

@@ -38,7 +38,6 @@ def members(draw: st.DrawFn) -> bytes:
 
 
 def _result(hda: Path, folder: Path, **options: object) -> tuple[str, list[bytes], list[str]]:
-    """Unbundle; return the error, the outputs and the warnings."""
     outputs = {BundleEntryID.parse(name): folder / f"{n}.a" for n, name in enumerate(IDS[1:3])}
     lines: list[str] = []
     try:

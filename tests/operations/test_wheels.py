@@ -38,7 +38,6 @@ pytestmark = pytest.mark.llvm
 
 @pytest.fixture(scope="module")
 def wheels(request: pytest.FixtureRequest) -> Path:
-    """Return the folder with both wheels, downloading missing ones."""
     cache = request.config.cache
     assert cache is not None
     folder = cache.mkdir("wheels")

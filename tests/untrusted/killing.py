@@ -90,7 +90,6 @@ class Trial:
         self.seconds = time.monotonic() - started
 
     def finish(self) -> None:
-        """Run the command to its end."""
         run_tool(*self.command, cwd=self.folder / "in", env=self.environment)
 
     def _names(self) -> set[str]:

@@ -90,7 +90,6 @@ def stream(
 
 
 def read(data: bytes) -> list[Block]:
-    """Return the top blocks of a file."""
     return list(top_blocks(Bits(memoryview(data), 32, 8 * len(data))))
 
 

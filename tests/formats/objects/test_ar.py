@@ -45,7 +45,6 @@ def joined(layout: GrowingArchive, contents: list[bytes]) -> bytes:
 
 
 def read(data: bytes, path: Path | None = None) -> Contents:
-    """Return names and contents of all members."""
     view = memoryview(data)
     return [
         (

@@ -55,7 +55,6 @@ def test_an_architecture_is_a_name_of_its_processor() -> None:
 
 @pytest.fixture
 def bundler(llvm23: Tool, tmp_path: Path) -> Bundler:
-    """Return LLVM 23's bundler."""
     return Bundler(llvm23("clang-offload-bundler"), tmp_path)
 
 

@@ -83,7 +83,6 @@ class Bundler:
         (folder / "x").write_bytes(b"x")
 
     def run(self, *arguments: str) -> str:
-        """Run it; return its error message."""
         command = [self.path, *arguments]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
         return done.stderr.removeprefix(f"{self.path}: error: ").strip()
@@ -94,7 +93,6 @@ class Bundler:
         return self.run("-type=bc", f"-targets={','.join(typed)}", *inputs, "-output=o")
 
     def written(self, typed: Sequence[str]) -> list[str]:
-        """Return the IDs that it writes for typed IDs, in order."""
         assert self.bundle(typed) == ""
         data = memoryview((self.folder / "o").read_bytes())
         return [entry.id for entry in read_bundle(data).entries]
@@ -123,7 +121,6 @@ class Bundler:
 
 @pytest.fixture
 def bundler(llvm: Tool, tmp_path: Path) -> Bundler:
-    """Return LLVM 22's bundler."""
     return Bundler(llvm("clang-offload-bundler"), tmp_path)
 
 

@@ -80,7 +80,6 @@ class Clang(NamedTuple):
 
 @pytest.fixture(params=[22, 23])
 def clang(request) -> Clang:
-    """Return the compiler of LLVM 22 or 23."""
     if request.param == 22:
         return Clang(request.getfixturevalue("llvm")("clang"), 22)
     found = Clang(request.getfixturevalue("llvm23")("clang-23"), 23)

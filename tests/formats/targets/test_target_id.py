@@ -17,7 +17,6 @@ GPUS = [row for row in PROCESSORS.values() if row.family in {"amdgcn", "nvptx", 
 
 @st.composite
 def target_ids(draw, rows=GPUS):
-    """Any valid target ID."""
     row = draw(st.sampled_from(rows))
     signs = {feature: draw(st.sampled_from([None, True, False])) for feature in row.features}
     return TargetID(row.name, tuple((f, on) for f, on in signs.items() if on is not None))
