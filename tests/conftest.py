@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -123,20 +123,16 @@ def needs_demangler() -> None:
         program("c++filt")
 
 
-def try_tool(
-    *command: str | Path, cwd: Path | str | None = None, env: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run a program that may fail; return its status and what it prints."""
+def try_tool(*command: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program that may fail, with options of `subprocess.run`; return what it prints."""
     return subprocess.run(
-        command, cwd=cwd, env=env, capture_output=True, text=True, errors="replace", check=False
+        command, capture_output=True, text=True, errors="replace", check=False, **options
     )
 
 
-def run_tool(
-    *command: str | Path, cwd: Path | str | None = None, env: Mapping[str, str] | None = None
-) -> str:
+def run_tool(*command: str | Path, **options: Any) -> str:
     """Run a program that must succeed; return what it prints."""
-    done = try_tool(*command, cwd=cwd, env=env)
+    done = try_tool(*command, **options)
     assert done.returncode == 0, f"{shlex.join(map(str, command))}: {done.stderr}"
     return done.stdout
 

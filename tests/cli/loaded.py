@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Sequence
+
+from tests.conftest import try_tool
 
 _PROGRAM = (
     "import sys; before = {*sys.modules}; "
@@ -18,7 +19,6 @@ def loaded_modules(args: Sequence[str]) -> set[str]:
 
     Modules that the interpreter loaded before, such as coverage, are left out.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, *args], capture_output=True, text=True, check=True
-    )
+    done = try_tool(sys.executable, "-c", _PROGRAM, *args)
+    assert done.returncode == 0, done.stderr
     return set(done.stderr.split())

@@ -14,7 +14,7 @@ import pytest
 
 from offload_tool.cli.parser import whole_parser
 from tests.cli.conftest import names, run
-from tests.conftest import ROOT, Capture
+from tests.conftest import ROOT, Capture, try_tool
 from tests.fuzz.seeds import HERE
 from tests.operations.fatbins import make_bundle
 
@@ -198,10 +198,8 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch, capfd: Capture) -> None:
 
 @case("`launch`", "the compiler's")
 def test_launched_compiler_error() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "offload_tool", "launch", "sh", "-c", "exit 42"], check=False
-    )
-    assert done.returncode == 42
+    command = (sys.executable, "-m", "offload_tool", "launch", "sh", "-c", "exit 42")
+    assert try_tool(*command).returncode == 42
 
 
 @case("`bundler`, `packager`, `wrapper`", "1")

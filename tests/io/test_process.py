@@ -17,6 +17,7 @@ from offload_tool.io import process
 from offload_tool.io.process import file_in_memory, file_without_name, written_bytes
 from offload_tool.io.signals import Stopped, check_stopped, end_processes, shielded, stopping
 from offload_tool.util.which import which
+from tests.conftest import run_tool
 
 HERE = dict(os.environ)
 
@@ -52,13 +53,8 @@ def test_open_files_with_each_others_numbers() -> None:
         process.run(["sh", "-c", "echo 5 >&3"], os.environ, [None, None, None, 3])
         print(process.written_bytes(files[0]))
     """
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, check=True, text=True
-    )
-    assert done.stdout.splitlines() == [
-        r"[b'2\n4\n', b'3\n', b'1\n']",
-        r"b'2\n4\n5\n'",
-    ]
+    lines = run_tool(sys.executable, "-c", script).splitlines()
+    assert lines == [r"[b'2\n4\n', b'3\n', b'1\n']", r"b'2\n4\n5\n'"]
 
 
 def test_time_limit(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -146,14 +145,9 @@ def test_long_tables_end(tmp_path: Path) -> None:
 def test_a_pipe_is_bounded(tmp_path: Path) -> None:
     """Standard input is read up to the limit, as far as memory allows."""
     with Path("/dev/zero").open("rb") as zeros:
-        done = subprocess.run(
-            [sys.executable, "-m", "offload_tool", "packager", "-"],
-            stdin=zeros,
-            capture_output=True,
-            text=True,
-            check=False,
-            env=os.environ | {"OFFLOAD_MAX_UNPACKED": "20M"},
-        )
+        environment = os.environ | {"OFFLOAD_MAX_UNPACKED": "20M"}
+        command = (sys.executable, "-m", "offload_tool", "packager", "-")
+        done = try_tool(*command, stdin=zeros, env=environment)
     assert done.returncode == 1
     assert "expected at most 20971520 bytes where there is no file" in done.stderr
 

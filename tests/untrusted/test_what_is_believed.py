@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +23,7 @@ from offload_tool.pch.recipe import read_options, write_options
 from offload_tool.sccache_dist.cluster import load_cluster
 from offload_tool.sccache_dist.config import read_token
 from offload_tool.toolchain import disk_cache
-from tests.conftest import Capture
+from tests.conftest import Capture, try_tool
 from tests.fuzz.seeds import GFX906, bundle, zipped
 from tests.untrusted.test_output_folders import test_names_below_links as output_folder
 from tests.untrusted.test_walks import test_a_kpack_marker_of_files_elsewhere as kpack_archive
@@ -48,10 +47,7 @@ ELSEWHERE = {
 
 def run(*args: str, cwd: Path | None = None) -> str:
     """Run a command that must reject its input; return its messages."""
-    command = [sys.executable, "-m", "offload_tool", *args]
-    done = subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, check=False, timeout=60, stdin=0
-    )
+    done = try_tool(sys.executable, "-m", "offload_tool", *args, cwd=cwd, timeout=60, stdin=0)
     assert done.returncode == 1, done.stderr
     return done.stderr
 
