@@ -12,7 +12,7 @@ import fcntl
 import os
 import select
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, NamedTuple
 
 from offload_tool.io.signals import end_processes, shielded
@@ -71,7 +71,6 @@ def run(
     environment: Mapping[str, str],
     files: Sequence[int | str | None] = _NO_INPUT,
     *,
-    while_running: Callable[[], None] = lambda: None,
     timeout: float | None = None,
 ) -> int:
     """Run a program with `files` as in `start`; return its status as in `Captured`.
@@ -82,7 +81,6 @@ def run(
     try:
         with shielded():  # on a signal, the handler below must know the process
             process = start(command, environment, files)
-        while_running()
         if timeout is not None:
             _wait(process, timeout)
         return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])

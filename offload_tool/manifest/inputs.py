@@ -16,7 +16,9 @@ import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from offload_tool.clang.argument_files import all_args
 from offload_tool.clang.depfile import depfile_command, read_depfile
+from offload_tool.clang.environment import ImplicitInputs
 from offload_tool.clang.options import ATTACHED_FILE, FOLDER, HOST_IR, prefixes
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.file_digests import DigestCache
@@ -25,6 +27,7 @@ from offload_tool.io.process import capture
 from offload_tool.manifest.include_search import Lookups, expected_lookups
 from offload_tool.manifest.source_text import assembler_include
 from offload_tool.passes.command import Command
+from offload_tool.toolchain.driver_cache import cached_front_end, device_libraries
 
 
 class PassReads(NamedTuple):
@@ -108,6 +111,13 @@ def general_args(args: Iterable[str], without: Collection[str]) -> list[str]:
             found.append(arg)
         before, option = arg, arg if passed_on else option
     return found
+
+
+def implicit_inputs_of(args: Iterable[str], environment: Mapping[str, str]) -> ImplicitInputs:
+    """Return the folders and libraries that the compiler of these arguments finds on its own."""
+    general = general_args(all_args(args), ())
+    found = cached_front_end(general, environment)
+    return found._replace(libraries=device_libraries(general, environment))
 
 
 def with_backslashes(names: Iterable[str], args: Iterable[str]) -> list[str]:

@@ -8,6 +8,8 @@ damaged. Some commands never are current: see `CommandResolver.is_recordable`.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from offload_tool.clang.argument_files import (
     all_args,
@@ -15,6 +17,7 @@ from offload_tool.clang.argument_files import (
     options_of,
     possible_files,
 )
+from offload_tool.clang.environment import ImplicitInputs
 from offload_tool.clang.options import (
     DEPFILE,
     ELSEWHERE,
@@ -25,7 +28,6 @@ from offload_tool.clang.options import (
 )
 from offload_tool.formats.magic import THIN_ARCHIVE
 from offload_tool.io.file_digests import DigestCache, content_of
-from offload_tool.manifest import Work
 from offload_tool.manifest.inputs import general_args
 from offload_tool.manifest.key import Key, key_of_command
 from offload_tool.manifest.manifest import PassRecord
@@ -34,6 +36,32 @@ from offload_tool.toolchain.identity import configuring_files
 
 WRITES_FILES = SIBLING | ELSEWHERE | LINKER | DEPFILE
 """Options with further outputs, or with outputs that several runs share."""
+
+
+class Work(NamedTuple):
+    """A command with one output, and everything that determines the output."""
+
+    output: str
+    command: Sequence[str]
+    """Without launcher and without flags that write a depfile."""
+    environment: Mapping[str, str]
+    compiler: str
+    """The compiler's identity."""
+    inputs: tuple[str, ...]
+    """Files that it certainly reads."""
+    implicit_inputs: Callable[[], ImplicitInputs]
+    files_read: Callable[[], list[str]]
+    """Returns the files that it has read, from its depfile."""
+    preprocess: Callable[[], list[str] | None] | None = None
+    """Runs the preprocessor on the source; None without one."""
+    by_inode: bool = False
+    """The output holds the inode numbers of the files that were read."""
+    names_all_inputs: bool = True
+    """The command names all of its inputs."""
+    version: Callable[[], str] = str
+    """Returns the compiler's present version text, if the programs that it calls are not known."""
+    links: bool = True
+    """The libraries of the implicit inputs are linked in."""
 
 
 class CommandResolver(Resolver):

@@ -12,18 +12,18 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import UsageError
+from offload_tool.manifest.inputs import implicit_inputs_of
 from offload_tool.pch import pch
 from offload_tool.pch.recipe import PchRecipe
 from offload_tool.run.pass_command import (
     PassCommand,
     WantedPass,
-    cached_for_pass,
     compiler_version,
-    implicit_inputs_of,
     pass_command,
 )
 from offload_tool.run.run_pass import Outputs, check_names, write_depfile_and_stamp
 from offload_tool.run.validate_flags import check_depfile_flags, check_flags
+from offload_tool.toolchain.driver_cache import cached_args
 
 if TYPE_CHECKING:
     from offload_tool.passes.command import Command
@@ -52,7 +52,7 @@ def emit_pch(wanted: WantedPass, outputs: Outputs, *, report: Callable[[str], No
             "'#pragma once' or an include guard"
         )
     installed = [wanted.source, *parts.installed]
-    reason = _reason(recipe, wanted, parts)
+    reason = _reason(recipe, wanted)
     if reason:
         pch.refuse(outputs.file, reason)
         write_depfile_and_stamp(outputs, installed, parts.compiler)
@@ -90,7 +90,7 @@ class PassWithPch:
         self._report, self._launcher, self._stages = report, launcher, stages
         self._file, self._source, self._command = file, wanted.source, command
         self._recipe = _recipe(file, wanted, parts)
-        self._reason = functools.partial(_reason, self._recipe, wanted, parts)
+        self._reason = functools.partial(_reason, self._recipe, wanted)
         self._is_distributed = bool(wanted.environ.get("OFFLOAD_DIST"))
         self._used: pch.UsablePch | None = None
 
@@ -123,26 +123,27 @@ class PassWithPch:
 
 def _recipe(file: str, wanted: WantedPass, parts: PassCommand) -> PchRecipe:
     args = [*parts.args, *wanted.flags, *parts.last]
+    environment = {**wanted.environ, **parts.environment}
     return PchRecipe(
         os.path.abspath(file),
         wanted.stage,
         pch.args_without_source(args),
         len(parts.compiler),
-        {**wanted.environ, **parts.environment},
+        environment,
         parts.identity,
-        functools.cache(lambda: implicit_inputs_of(parts, args, wanted.environ)),
+        functools.cache(lambda: implicit_inputs_of(args, environment)),
         functools.cache(lambda: compiler_version(parts)),
     )
 
 
-def _reason(recipe: PchRecipe, wanted: WantedPass, parts: PassCommand) -> str:
+def _reason(recipe: PchRecipe, wanted: WantedPass) -> str:
     """Return why the pass's flags rule out a PCH; "" if they do not."""
 
-    def find() -> str:
+    def find() -> list[str]:
         from offload_tool.pch.eligibility import reason_of_flags
 
-        return reason_of_flags(wanted.kind, recipe.args, recipe.environment)
+        return [reason_of_flags(wanted.kind, recipe.args, recipe.environment)]
 
-    args = [wanted.kind, wanted.stage, *recipe.args]
-    reason: str = cached_for_pass("precompiled header", parts, args, wanted.environ, find)
+    what = f"precompiled header, {wanted.kind} {wanted.stage}"
+    (reason,) = cached_args(what, recipe.args, recipe.environment, find)
     return reason

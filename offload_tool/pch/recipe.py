@@ -26,8 +26,8 @@ from offload_tool.clang.environment import ImplicitInputs
 from offload_tool.io.file_digests import DigestCache
 from offload_tool.io.paths import remove, sibling
 from offload_tool.io.process import capture
-from offload_tool.manifest import Work
 from offload_tool.manifest.inputs import files_in_depfile, not_listed
+from offload_tool.manifest.output_state import Work
 from offload_tool.passes.command import dependency_flags
 from offload_tool.pch.eligibility import RULES
 from offload_tool.pch.include_prefix import SearchPath, absolute_name, without_dots

@@ -21,7 +21,7 @@ from offload_tool.clang.driver import run_checked
 from offload_tool.clang.environment import ImplicitInputs
 from offload_tool.errors import CompilerError
 from offload_tool.io import InputFile
-from offload_tool.manifest import Work
+from offload_tool.manifest.output_state import Work
 from offload_tool.run.run_pass import (
     OutputJob,
     Outputs,

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from offload_tool.clang.environment import INSTALLATIONS, ImplicitInputs, folder_key
+from offload_tool.clang.environment import INSTALLATIONS, folder_key
 from offload_tool.clang.options import relevant_flags
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.disk_cache import PACKAGE
@@ -196,71 +196,6 @@ def pass_command(wanted: WantedPass) -> PassCommand:
 
 def _raise_not_cached() -> Any:
     raise LookupError
-
-
-def implicit_inputs_of(
-    parts: PassCommand, flags: Sequence[str], environ: Mapping[str, str]
-) -> ImplicitInputs:
-    """Return the folders and libraries that a pass's compiler finds on its own."""
-    from offload_tool.clang.argument_files import all_args
-    from offload_tool.manifest.inputs import general_args
-    from offload_tool.toolchain.identity import has_configuration
-
-    args = general_args(all_args(flags), ())
-    environment = {**environ, **parts.environment}
-
-    def find() -> dict[str, Any]:
-        from offload_tool.clang.environment import front_end_of
-        from offload_tool.toolchain.driver_cache import device_libraries
-
-        libraries = [*device_libraries(args, environment)]
-        return {**front_end_of(args, environment)._asdict(), "libraries": libraries}
-
-    def dependencies(result: Any) -> list[str] | None:
-        from offload_tool.clang.driver import query_front_end
-        from offload_tool.clang.environment import origins, with_language
-
-        if not query_front_end(with_language(args), environment).is_accepted:
-            return None
-        named = "\0".join(args)
-        # Another version of a folder's content may appear in its parent.
-        parents = (os.path.dirname(name) for name in result["folders"] if name not in named)
-        libraries = result["libraries"]
-        return [
-            *(*origins(tuple(result["folders"])), *parents, *libraries),
-            *map(os.path.dirname, libraries),
-        ]
-
-    # Configuration files may change at any time.
-    if has_configuration(args):
-        result = find()
-    else:
-        result = cached_for_pass("implicit_inputs", parts, args, environ, find, dependencies)
-    folders, libraries = (tuple(result[name]) for name in ("folders", "libraries"))
-    return ImplicitInputs(folders, result["embeds_folder"], libraries)
-
-
-def cached_for_pass(
-    what: str,
-    parts: PassCommand,
-    args: Sequence[str],
-    environ: Mapping[str, str],
-    find: Callable[[], Any],
-    dependencies: Callable[[Any], Iterable[str] | None] = lambda _: (),
-) -> Any:
-    """Return a cached query of a pass's compiler; None as `dependencies` prevents storing."""
-
-    def all_dependencies(result: Any) -> list[str] | None:
-        own = dependencies(result)
-        return None if own is None else [*_dependency_paths(parts.toolchain, environ), *own]
-
-    return cached_compiler_result(
-        [what, *_toolchain_key(environ), os.getcwd(), *args],
-        find,
-        all_dependencies,
-        lambda _: [*_command(parts.toolchain), *args],
-        environ,
-    )
 
 
 def compiler_version(parts: PassCommand) -> str:

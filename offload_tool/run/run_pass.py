@@ -13,8 +13,6 @@ them unchanged: see `output_backup`. For the manifest see `output_state`.
 
 The depfile also lists the compiler, so that build tools that compare times rebuild after a
 change.
-
-Modules that are needed only after the compile are imported while the compiler works.
 """
 
 from __future__ import annotations
@@ -30,13 +28,14 @@ from offload_tool.io import process
 from offload_tool.io.input_file import open_regular
 from offload_tool.io.paths import remove, sibling
 from offload_tool.io.signals import shielded
-from offload_tool.manifest import Work, manifest_path
+from offload_tool.manifest import manifest_path
+from offload_tool.manifest.inputs import files_read, implicit_inputs_of, preprocess
+from offload_tool.manifest.output_state import Work, pass_run
 from offload_tool.passes.command import Command
 from offload_tool.run.output_backup import OutputBackup, remove_half_written
 from offload_tool.run.pass_command import (
     WantedPass,
     compiler_version,
-    implicit_inputs_of,
     pass_command,
 )
 from offload_tool.run.validate_flags import check_depfile_flags, check_flags
@@ -44,7 +43,6 @@ from offload_tool.util.which import which
 
 if TYPE_CHECKING:
     from offload_tool.manifest.pass_run import PassRun
-    from offload_tool.manifest.race_check import Start
     from offload_tool.run.cut_off import Stages
 
     Runner = Callable[[Sequence[str], Mapping[str, str]], int]
@@ -122,15 +120,8 @@ def run_pass(
         faster = accelerator(wanted=wanted, parts=parts, command=command, stages=stages)
 
     def listed() -> list[str]:
-        from offload_tool.manifest.inputs import files_read
-
         listed = files_read(command, environment)
         return listed if faster is None else faster.files_read(listed)
-
-    def preprocessed_files() -> list[str] | None:
-        from offload_tool.manifest.inputs import preprocess
-
-        return preprocess(command, environment)
 
     work = Work(
         output,
@@ -138,9 +129,9 @@ def run_pass(
         environment,
         parts.identity,
         tuple(dict.fromkeys([read, *inputs[1:]])),
-        functools.cache(lambda: implicit_inputs_of(parts, [*plain.program, *own], environ)),
+        functools.cache(lambda: implicit_inputs_of(plain.args, environment)),
         listed if command.depfile else lambda: [read],
-        preprocessed_files if command.depfile else None,
+        (lambda: preprocess(command, environment)) if command.depfile else None,
         by_inode=wanted.kind == "openmp" and read == source,
         version=lambda: compiler_version(parts),
     )
@@ -265,29 +256,23 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
     outputs, depfile = job.outputs, compiler_depfile(job.outputs.file)
     backup = OutputBackup(outputs.file)
     backup.restore()
-    run = functools.cache(functools.partial(_pass_run, job.work))
-    before = run() if os.path.exists(manifest_path(outputs.file)) else None
-    if before is not None and before.is_current():
+    run = pass_run(job.work)
+    if run.is_current():
         _remove(depfile)  # left behind by a killed run
-        write_depfile_and_stamp(outputs, [*before.inputs(), *job.installed], job.tool)
+        write_depfile_and_stamp(outputs, [*run.inputs(), *job.installed], job.tool)
         return 0
     status, ended, start = 1, False, None
     try:
-        start = _first_start(job, depfile) if before is None else before.begin(depfile)
+        start = run.begin(depfile)
         # A program other than the compiler may write into the old file.
         backup.save(keep=runner is None)
         if job.stages is not None:
-            if before is None:
-                job.stages.begin(None, job.command, is_unchanged=False)
-            else:
-                before.begin_stages(job.stages)
-        status = _execute(job, runner, lambda: _prepare(job.work, run))
+            run.begin_stages(job.stages)
+        status = _execute(job, runner)
         if status == 0:
             if job.stages is not None and job.stages.is_cut_off:
                 backup.restore()
-            if before is None:
-                run().start, run().stages = start, job.stages
-            _complete(job, run(), backup)
+            _complete(job, run, backup)
         ended = status == 0
     except (KeyboardInterrupt, SystemExit):  # interrupted: restore the state before the run
         backup.restore()
@@ -302,28 +287,6 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
             backup.drop()
             _remove(depfile)
     return status
-
-
-def _pass_run(work: Work) -> PassRun:
-    from offload_tool.manifest.output_state import pass_run
-
-    return pass_run(work)
-
-
-def _prepare(work: Work, run: Callable[[], PassRun]) -> None:
-    """Run the queries in parallel with the command."""
-    run()
-    work.implicit_inputs()
-    work.version()
-
-
-def _first_start(job: OutputJob, marker: str) -> Start:
-    """Return the start of a run without a manifest; see `PassRun.begin`."""
-    from offload_tool.clang.argument_files import include_folders
-    from offload_tool.manifest.race_check import Start
-
-    folders = [*include_folders(tuple(job.command)), *map(os.path.dirname, job.work.inputs)]
-    return Start.now(marker, folders)
 
 
 def _complete(job: OutputJob, run: PassRun, backup: OutputBackup) -> None:
@@ -364,19 +327,19 @@ def _write_stamp(name: str | None) -> None:
         pass
 
 
-def _execute(job: OutputJob, runner: Runner | None, while_running: Callable[[], None]) -> int:
+def _execute(job: OutputJob, runner: Runner | None) -> int:
     if not job.accepts_flags():
         return 1
     if job.faster is not None and job.faster():
         return 0
     if runner is None:
-        return _run_locally(job, while_running)
+        return _run_locally(job)
     return runner(job.command, job.work.environment)
 
 
-def _run_locally(job: OutputJob, while_running: Callable[[], None]) -> int:
+def _run_locally(job: OutputJob) -> int:
     if job.stages is None:
-        return run_command(job.command, job.work.environment, while_running)
+        return run_command(job.command, job.work.environment)
     from offload_tool.run.driverless import DirectPasses
 
     sys.stdout.flush()
@@ -385,21 +348,17 @@ def _run_locally(job: OutputJob, while_running: Callable[[], None]) -> int:
     if status is not None:
         return status if status >= 0 else _SIGNAL_BASE - status
     job.stages.reset()
-    status = run_command(job.command, job.work.environment, while_running)
+    status = run_command(job.command, job.work.environment)
     if status:
         passes.advise(job.command)
     return status
 
 
-def run_command(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    while_running: Callable[[], None] = lambda: None,
-) -> int:
+def run_command(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run a command with our standard streams, without input; return its exit status."""
     sys.stdout.flush()
     try:
-        code = process.run(command, environment, while_running=while_running)
+        code = process.run(command, environment)
     except OSError as error:
         raise CompilerError(
             f"'{command[0]}' cannot be run: {error.strerror}; "

@@ -186,15 +186,17 @@ def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> 
     if any(does(arg, NO_LIBRARIES) for arg in command):
         return ()
 
+    what = "device libraries"
+
     def find() -> list[str]:
         from offload_tool.clang.driver import option_values, query_front_end
 
         jobs = query_front_end(command, environment).jobs
         named = (file for job in jobs for file in option_values(job, "-mlink-builtin-bitcode"))
-        return list(dict.fromkeys(named))
+        return [what, *dict.fromkeys(named)]
 
-    what = "device libraries"
-    return tuple(cached_args(what, command, environment, find, front_end=command, local=True))
+    found = cached_args(what, command, environment, find, front_end=command, local=True)
+    return tuple(found[1:])
 
 
 # -- all queries of compilers -------------------------------------------------------------

@@ -67,14 +67,15 @@ def test_time_limit(tmp_path: Path) -> None:
     assert process.capture(["true"], HERE, timeout=60).status == 0
 
 
-def test_interrupted_while_running() -> None:
+def test_interrupted_while_running(monkeypatch: pytest.MonkeyPatch) -> None:
     started = time.monotonic()
+    monkeypatch.setattr(process, "_wait", _interrupt)
     with pytest.raises(KeyboardInterrupt):
-        process.run(["sleep", "60"], HERE, while_running=_interrupt)
+        process.run(["sleep", "60"], HERE, timeout=60)
     assert time.monotonic() - started < 30
 
 
-def _interrupt() -> None:
+def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 

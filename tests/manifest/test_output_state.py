@@ -9,9 +9,8 @@ import pytest
 
 from offload_tool.clang.environment import ImplicitInputs
 from offload_tool.io.file_digests import DigestCache
-from offload_tool.manifest import Work
 from offload_tool.manifest.key import Part
-from offload_tool.manifest.output_state import CommandResolver
+from offload_tool.manifest.output_state import CommandResolver, Work
 from offload_tool.toolchain import identity
 
 VARIABLES = (
