@@ -19,15 +19,15 @@ import codecs
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from offload_tool.errors import FileError, UsageError
+from offload_tool.io.file_digests import cached_by_stat
 from offload_tool.io.limits import effective_budget
 
 if TYPE_CHECKING:
     import re
-
-    from offload_tool.io.file_digests import FileStat
 
     _Identity: TypeAlias = tuple[int, int]
     _Found: TypeAlias = tuple[Iterable[str], _Identity]
@@ -145,33 +145,22 @@ def _read_once(name: str) -> _Found | None:
     return _split(_decoded(content)), (status.st_dev, status.st_ino)
 
 
-_cache: dict[str, tuple[FileStat, _Identity, list[str]]] = {}
-"""The arguments in files that have not changed since they were read."""
+@cached_by_stat
+def _arguments_in(name: str) -> tuple[list[str], _Identity] | None:
+    found = _read_once(name)
+    return None if found is None else (list(found[0]), found[1])
 
 
 def _read_cached(name: str) -> _Found | None:
     """Return the result of `_read_once` for a regular file, from memory while it is unchanged."""
-    from offload_tool.io.file_digests import file_stat, file_stat_from, is_cacheable
-
-    try:
+    with suppress(OSError):  # its reader reports it
         status = os.stat(name or ".")
-    except OSError:
-        return _read_once(name)
-    state, identity = file_stat_from(status), (status.st_dev, status.st_ino)
-    cached = _cache.get(name)
-    if cached is not None and cached[:2] == (state, identity):
-        return cached[2], identity
-    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode) and name != os.devnull:
-        from offload_tool.io.input_file import describe_file
+        is_file = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+        if not is_file and name != os.devnull:
+            from offload_tool.io.input_file import describe_file
 
-        raise UsageError(f"'@{name}' {describe_file(status)}; write the arguments into one")
-    found = _read_once(name)
-    if found is None:
-        return None
-    args = list(found[0])
-    if file_stat(name) == state and is_cacheable(state):
-        _cache[name] = (state, identity, args)
-    return args, found[1]
+            raise UsageError(f"'@{name}' {describe_file(status)}; write the arguments into one")
+    return _arguments_in(name)
 
 
 def _absolute(name: str) -> str:

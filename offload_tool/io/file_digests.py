@@ -77,7 +77,10 @@ def content_of(name: str, limit: int = -1) -> bytes:
 
 
 def cached_by_stat(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Cache a function of a file's content, by name, until the file's `FileStat` changes."""
+    """Cache a function of a file's content, by name, until the file's `FileStat` changes.
+
+    A result of a file so new that it may change unseen is not cached.
+    """
     call: Callable[..., _T] = function
 
     def result(_key: FileStat | None, *args: Any, **options: Any) -> _T:
@@ -87,7 +90,10 @@ def cached_by_stat(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
     @functools.wraps(function)
     def wrapper(*args: _P.args, **options: _P.kwargs) -> _T:
-        return cached(file_stat(str(args[0])), *args, **options)
+        status = file_stat(str(args[0]))
+        if status is None or not is_cacheable(status):
+            return call(*args, **options)
+        return cached(status, *args, **options)
 
     return wrapper
 
