@@ -187,7 +187,7 @@ def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[st
     from offload_tool.clang.options import INSTALLED, relevant_flags, without_values
     from offload_tool.errors import CompilerError
     from offload_tool.passes.capability_check import Job
-    from offload_tool.run.device_link import run_device_link
+    from offload_tool.run.device_link import DeviceLink, run_device_link
     from offload_tool.run.pass_command import cached_toolchain
     from offload_tool.run.run_pass import Outputs
     from offload_tool.toolchain.supported_processors import targets_of_compiler
@@ -209,8 +209,9 @@ def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[st
     if devices[0].target_id is not None:  # which lld links, and clang for a CPU
         flags = [*without_values(flags, INSTALLED)]
     outputs = Outputs(options.output, options.depfile, options.stamp)
+    sources = options.sources
     return run_device_link(
-        devices[0], kind, toolchain, options.sources, outputs, environ=environ, flags=flags
+        DeviceLink(devices[0], kind, toolchain, sources, outputs, environ, flags)
     )
 
 

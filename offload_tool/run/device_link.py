@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.driver import run_checked
 from offload_tool.clang.environment import ImplicitInputs
@@ -34,123 +33,118 @@ from offload_tool.run.run_pass import (
 if TYPE_CHECKING:
     from offload_tool.formats.targets.compile_target import CompileTarget
     from offload_tool.passes.cuda import Ptxas
+    from offload_tool.run.run_pass import Runner
     from offload_tool.toolchain.probe import Toolchain
+
+    _Found = tuple[Work, Sequence[str], Sequence[str], Runner | None]
+    """What is known of a link, its command, its program, and what runs it."""
 
 _TO_PTXAS = "-Xcuda-ptxas"
 
 
-def run_device_link(
-    device: CompileTarget,
-    kind: str,
-    toolchain: Toolchain,
-    inputs: Sequence[str],
-    outputs: Outputs,
-    *,
-    environ: Mapping[str, str],
-    flags: Sequence[str] = (),
-) -> int:
-    """Link relocatable device code and archives; return the status. Errors as of `run_pass`.
+class DeviceLink(NamedTuple):
+    """A link for one device."""
 
-    For CUDA, `flags` are those of the linker, and of ptxas behind ``-Xcuda-ptxas``; of `environ`,
-    ``OFFLOAD_PTXAS`` and ``OFFLOAD_NVLINK`` override the toolkit's.
+    device: CompileTarget
+    kind: str
+    """The offload kind."""
+    toolchain: Toolchain
+    inputs: Sequence[str]
+    """Relocatable device code, and archives of it."""
+    outputs: Outputs
+    environ: Mapping[str, str]
+    """For CUDA, ``OFFLOAD_PTXAS`` and ``OFFLOAD_NVLINK`` override the toolkit's."""
+    flags: Sequence[str] = ()
+    """Those of the linker; for CUDA, also those of ptxas behind ``-Xcuda-ptxas``."""
+
+    def work(self, args: Sequence[str], listed: Callable[[], list[str]]) -> Work:
+        """Return its description for the manifest; `listed` returns the files that it has read."""
+        environment = {**os.environ, **dict(self.toolchain.environment)}
+        begin = (self.outputs.file, args, environment, self.toolchain.identity, tuple(self.inputs))
+        return Work(*begin, ImplicitInputs, listed)
+
+
+def run_device_link(link: DeviceLink) -> int:
+    """Link device code; return the exit status. Errors as of `run_pass`.
 
     :raises CompilerError: a program is missing or failed.
     """
-    check_names(inputs, outputs)
-    if kind == "openmp":
-        return _link_openmp(device, toolchain, inputs, outputs, flags)
-    if kind == "cuda":
-        return _link_cuda(device, toolchain, inputs, outputs, environ, flags)
+    check_names(link.inputs, link.outputs)
+    find = {"hip": _hip_link, "openmp": _openmp_link, "cuda": _cuda_link}[link.kind]
+    work, command, tool, run = find(link)
+
+    def check() -> None:
+        from offload_tool.passes.verify_output import check_image
+
+        check_image(link.outputs.file, link.device)
+
+    return produce_output(OutputJob(work, command, link.outputs, tool, check), run)
+
+
+def _hip_link(link: DeviceLink) -> _Found:
     from offload_tool.clang.depfile import read_depfile
     from offload_tool.passes.hip import link_arguments, linker
 
-    target_id, tool = linker(device, toolchain)
-    depfile = compiler_depfile(outputs.file)
-    args = [*tool, *link_arguments(target_id), *flags]
+    target_id, tool = linker(link.device, link.toolchain)
+    output, depfile = link.outputs.file, compiler_depfile(link.outputs.file)
+    args = [*tool, *link_arguments(target_id), *link.flags]
     # Only the host code tells which kernels of an archive are needed.
-    end = ["-o", outputs.file, "--whole-archive", *inputs, "--no-whole-archive"]
-    work = _work([*args, *end], inputs, outputs, toolchain, lambda: read_depfile(depfile))
-    command = [*args, f"--dependency-file={depfile}", *end]
-    return produce_output(
-        OutputJob(work, command, outputs, tool, partial(_check_image, device, outputs))
-    )
+    end = ["-o", output, "--whole-archive", *link.inputs, "--no-whole-archive"]
+    work = link.work([*args, *end], lambda: read_depfile(depfile))
+    return work, [*args, f"--dependency-file={depfile}", *end], tool, None
 
 
-def _link_openmp(
-    device: CompileTarget,
-    toolchain: Toolchain,
-    inputs: Sequence[str],
-    outputs: Outputs,
-    flags: Sequence[str],
-) -> int:
-    from offload_tool.passes.openmp import (
-        device_runtimes,
-        gpu_flags,
-        image_link_flags,
-        packaged_arch,
-    )
+def _openmp_link(link: DeviceLink) -> _Found:
+    from offload_tool.passes import openmp
     from offload_tool.run.openmp_jobs import link_image
 
-    own, _ = image_link_flags(device, toolchain, ())
-    args = [*toolchain.cxx, *gpu_flags(device, toolchain), *own, *flags]
-    args += ["-o", outputs.file, *inputs]
-    listed = [*inputs, *device_runtimes(toolchain, device)]
-    work = _work(args, inputs, outputs, toolchain, lambda: listed)
+    device, toolchain, inputs = link.device, link.toolchain, link.inputs
+    own, _ = openmp.image_link_flags(device, toolchain, ())
+    args = [*toolchain.cxx, *openmp.gpu_flags(device, toolchain), *own, *link.flags]
+    args += ["-o", link.outputs.file, *inputs]
+    listed = [*inputs, *openmp.device_runtimes(toolchain, device)]
+    work = link.work(args, lambda: listed)
     if device.target_id is None:  # the linker finds libraries
         work = work._replace(names_all_inputs=False)
-    target = device, packaged_arch(device, toolchain)
+    target = device, openmp.packaged_arch(device, toolchain)
 
     def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
         return link_image(command, inputs, target, environment, run_command)
 
-    check = partial(_check_image, device, outputs)
-    return produce_output(OutputJob(work, args, outputs, toolchain.cxx, check), run)
+    return work, args, toolchain.cxx, run
 
 
-def _link_cuda(
-    device: CompileTarget,
-    toolchain: Toolchain,
-    inputs: Sequence[str],
-    outputs: Outputs,
-    environ: Mapping[str, str],
-    flags: Sequence[str],
-) -> int:
+def _cuda_link(link: DeviceLink) -> _Found:
     from offload_tool.nvidia.nvlink import find_nvlink, link_cubins
     from offload_tool.passes.cuda import find_ptxas
 
-    toolkit = toolchain.cuda or environ.get("OFFLOAD_CUDA_PATH", "")
+    environ, flags, processor = link.environ, link.flags, link.device.name
+    toolkit = link.toolchain.cuda or environ.get("OFFLOAD_CUDA_PATH", "")
     ptxas = find_ptxas(environ.get("OFFLOAD_PTXAS", ""), toolkit, environ)
     ptxas_program = ptxas.command[0] if ptxas is not None else ""
     linker = find_nvlink(environ.get("OFFLOAD_NVLINK", ""), toolkit, ptxas_program, environ)
     pairs = [*zip(("", *flags), (*flags, ""), strict=True)]
     assembling = [arg for before, arg in pairs if before == _TO_PTXAS]
     linking = [arg for before, arg in pairs if arg and _TO_PTXAS not in (before, arg)]
-    args = [*linker.command, *linker.arguments(device.name), *linking]
+    args = [*linker.command, *linker.arguments(processor), *linking]
     assembler = " ".join([ptxas.identity, *assembling]) if ptxas is not None else ""
+    whole = [*args, "-o", link.outputs.file, *link.inputs]
+    work = link.work(whole, lambda: [*link.inputs, *linker.libraries])
+    work = work._replace(environment=environ, compiler=f"{linker.identity}, {assembler}")
 
-    work = Work(
-        outputs.file,
-        [*args, "-o", outputs.file, *inputs],
-        environ,
-        f"{linker.identity}, {assembler}",
-        tuple(inputs),
-        ImplicitInputs,
-        lambda: [*inputs, *linker.libraries],
-    )
-
-    def link(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
         from offload_tool.io.temporary_directory import temporary_folder
 
         with temporary_folder() as folder:
-            named = [
-                _assembled(name, ptxas, device.name, folder, environment, assembling)
-                for name in inputs
-            ]
-            link_cubins(outputs.file, command, named, environment, linker.libraries)
+
+            def assembled(name: str) -> str:
+                return _assembled(name, ptxas, processor, folder, environment, assembling)
+
+            named = [*map(assembled, link.inputs)]
+            link_cubins(link.outputs.file, command, named, environment, linker.libraries)
         return 0
 
-    check = partial(_check_image, device, outputs)
-    return produce_output(OutputJob(work, args, outputs, linker.command, check), link)
+    return work, args, linker.command, run
 
 
 def _assembled(
@@ -181,21 +175,3 @@ def _assembled(
     args = [*ptxas.command, *arguments, "-o", str(cubin), name]
     run_checked(f"the cubin of '{name}'", args, environment)
     return str(cubin)
-
-
-def _work(
-    args: Sequence[str],
-    inputs: Sequence[str],
-    outputs: Outputs,
-    toolchain: Toolchain,
-    listed: Callable[[], list[str]],
-) -> Work:
-    environment = {**os.environ, **dict(toolchain.environment)}
-    begin = (outputs.file, args, environment, toolchain.identity, tuple(inputs))
-    return Work(*begin, ImplicitInputs, listed)
-
-
-def _check_image(device: CompileTarget, outputs: Outputs) -> None:
-    from offload_tool.passes.verify_output import check_image
-
-    check_image(outputs.file, device)
