@@ -166,14 +166,11 @@ def run_pass(
         stages=stages,
         accepts_flags=accepts_flags,
     )
-    is_openmp = parts.needs_host_ir and wanted.stage == "device"
-    return produce_output(job, runner or (_openmp_pass if is_openmp else None))
+    if runner is None and parts.needs_host_ir and wanted.stage == "device":
+        from offload_tool.run.openmp_jobs import run_device_pass
 
-
-def _openmp_pass(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    from offload_tool.run.openmp_jobs import run_device_pass
-
-    return run_device_pass(command, environment, run_command)
+        runner = functools.partial(run_device_pass, run=run_command)
+    return produce_output(job, runner)
 
 
 def _stages(environ: Mapping[str, str]) -> Stages:
@@ -301,13 +298,13 @@ def _complete(job: OutputJob, run: PassRun, backup: OutputBackup) -> None:
     reads = run.read()
     backup.restore_if_equal()
     record = run.finish(reads)
-    _write_depfile(outputs, [*reads.files, *record.key.files, *job.installed], job.tool)
     try:
         run.save(record)
     except FileError:  # such as a full disk: the output is still right
         _remove(manifest_path(outputs.file))
     backup.drop()  # from here on, errors keep the new output
-    _write_stamp(outputs.stamp)
+    names = [*reads.files, *record.key.files, *job.installed]
+    write_depfile_and_stamp(outputs, names, job.tool)
 
 
 def _remove(*names: str | None) -> None:
@@ -316,15 +313,6 @@ def _remove(*names: str | None) -> None:
             remove(name)
         except OSError as error:  # e.g. another user's file in /tmp
             raise FileError(name, error) from error
-
-
-def _write_stamp(name: str | None) -> None:
-    if name is None:
-        return
-    from offload_tool.io import replace_file
-
-    with replace_file(name):
-        pass
 
 
 def _execute(job: OutputJob, runner: Runner | None) -> int:
@@ -372,17 +360,16 @@ def run_command(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 def write_depfile_and_stamp(outputs: Outputs, names: Sequence[str], tool: Sequence[str]) -> None:
     """Write depfile, with `names`, and stamp of an output; raise FileError."""
-    _write_depfile(outputs, names, tool)
-    _write_stamp(outputs.stamp)
-
-
-def _write_depfile(outputs: Outputs, names: Sequence[str], tool: Sequence[str]) -> None:
-    if outputs.depfile is None:
+    if not (outputs.depfile or outputs.stamp):
         return
     from offload_tool.clang.depfile import depfile_text
     from offload_tool.io import replace_file
 
-    target = outputs.stamp or outputs.file
-    text = depfile_text(target, dict.fromkeys([*names, *filter(None, map(which, tool))]))
-    with replace_file(outputs.depfile) as out:
-        out.write(os.fsencode(text))
+    if outputs.depfile is not None:
+        target = outputs.stamp or outputs.file
+        text = depfile_text(target, dict.fromkeys([*names, *filter(None, map(which, tool))]))
+        with replace_file(outputs.depfile) as out:
+            out.write(os.fsencode(text))
+    if outputs.stamp is not None:
+        with replace_file(outputs.stamp):
+            pass

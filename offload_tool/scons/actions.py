@@ -66,10 +66,6 @@ class Operands:
 # The operations are imported where they are used: a build of one language needs few of them.
 
 
-def _begin_compile(given: Operands) -> None:
-    records_of(given.node).begin_compile()
-
-
 def _finish_compile(given: Operands) -> None:
     records = records_of(given.node)
     try:
@@ -81,14 +77,6 @@ def _finish_compile(given: Operands) -> None:
         raise
     finally:
         Path(depfile_of(given.node)).unlink(missing_ok=True)
-
-
-def _check_image(given: Operands) -> None:
-    check_image(given.output, code_of(given.node).device)
-
-
-def _check_cubin(given: Operands) -> None:
-    check_cubin(given.output, rdc=code_of(given.node).relocatable)
 
 
 def _archive(given: Operands) -> None:
@@ -273,14 +261,8 @@ def _extract(given: Operands) -> None:
 def _fatbin(given: Operands) -> None:
     from offload_tool.operations.embed import write_cuda_fatbin
 
-    spec = given.spec
-    write_cuda_fatbin(
-        list(zip(spec["processors"], given.inputs, strict=True)),
-        given.output,
-        options=spec.get("options", ""),
-        may_be_empty=spec.get("may_be_empty", False),
-        level=spec.get("level"),
-    )
+    images = list(zip(given.spec.pop("processors"), given.inputs, strict=True))
+    write_cuda_fatbin(images, given.output, **given.spec)
 
 
 def _kpack(given: Operands) -> None:
@@ -295,13 +277,8 @@ def _kpack(given: Operands) -> None:
         path = str(code.node)
         suffix = f"@{interface_of([path])}" if packing.interface else ""
         files.append(CodeFile(kernel_key(code.kernel_name + suffix), target_id, path))
-    pack_code_objects(
-        files,
-        given.output,
-        group=packing.group,
-        target_ids=[target_id],
-        scheme=packing.scheme,
-    )
+    group, scheme = packing.group, packing.scheme
+    pack_code_objects(files, given.output, group=group, target_ids=[target_id], scheme=scheme)
 
 
 def _mark(given: Operands) -> None:
@@ -324,14 +301,12 @@ def _package(given: Operands) -> None:
     from offload_tool.formats.offload_binary import ImageKind
     from offload_tool.operations.package import PackagedImage, package_images
 
-    spec = given.spec
     images = []
-    base = given.inputs[-1] if spec.get("base", False) else None
-    for file, values in zip(given.inputs, spec["images"], strict=base is None):
+    base = given.inputs[-1] if given.spec.get("base", False) else None
+    for file, values in zip(given.inputs, given.spec["images"], strict=base is None):
         strings = {key: values[key] for key in ("triple", "arch") if values[key]}
         strings.update(values.get("keys", {}))
-        name = values.get("image_kind")
-        image_kind = ImageKind[name] if name else None
+        image_kind = ImageKind[values["image_kind"]] if "image_kind" in values else None
         images.append(PackagedImage(file, strings, values["kind"], image_kind))
     package_images(images, given.output, base=base)
 
@@ -358,14 +333,10 @@ def _wrap(given: Operands) -> None:
     wrap_images(
         given.inputs,
         given.output,
-        kind=spec["kind"],
-        triple=spec["triple"],
-        options=WrapOptions(
-            spec.get("generation", 22),
-            finds_entries=spec.get("finds_entries", False),
-            target_ids=spec.get("target_ids", ()),
-            allow_unknown=True,  # they were read where the builder was called
-        ),
+        kind=spec.pop("kind"),
+        triple=spec.pop("triple"),
+        # Target IDs were read where the builder was called.
+        options=WrapOptions(**spec, allow_unknown=True),
         compiler=HostCompiler(given.clang, given.env["ENV"]),
         warn=given.warn,
     )
@@ -411,7 +382,7 @@ def _pass_command(name: str) -> compat.PassCommandAction:
 
 def _pass(name: str, **made: Any) -> NodeBuilder:
     actions = [
-        check("begin compile", _begin_compile),
+        check("begin compile", lambda given: records_of(given.node).begin_compile()),
         _pass_command(name),
         check("finish compile", _finish_compile),
     ]
@@ -422,13 +393,18 @@ DEVICE = _pass("DEVICE", target_scanner=DEPENDENCY_SCANNER)
 HOST = _pass("HOST", target_scanner=DEPENDENCY_SCANNER)
 HOST_FROM_IR = _pass("HOSTIR")
 _OF_LINKS = {"target_scanner": flags_scanner("OFFLOAD_LINK_FLAGS")}
-_CHECK_IMAGE = check("check image", _check_image)
+_CHECK_IMAGE = check(
+    "check image", lambda given: check_image(given.output, code_of(given.node).device)
+)
 LINK = _command("LINK", _CHECK_IMAGE, **_OF_LINKS)
 OPENMP_LINK = NodeBuilder(SCons.Action.Action([_pass_command("LINK"), _CHECK_IMAGE]), **_OF_LINKS)
 MERGE = _command("MERGE")
 PTXAS = _command(
     "PTXAS",
-    check("check cubin", _check_cubin),
+    check(
+        "check cubin",
+        lambda given: check_cubin(given.output, rdc=code_of(given.node).relocatable),
+    ),
     target_scanner=flags_scanner("OFFLOAD_PTXAS_FLAGS"),
 )
 REGISTER = _command("REGISTER")

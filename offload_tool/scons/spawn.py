@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 Runner = Callable[[list[str], dict[str, str]], int]
 """Runs a command in an environment; returns the exit status."""
 
-_printing = threading.Lock()
+_printing, _querying = threading.Lock(), threading.Lock()
 
 
 def _program_args(
@@ -103,20 +103,6 @@ def runner_of(env: Environment, job: CompilePass) -> Runner:
     return partial(run_args, program=len(clang))
 
 
-def timed(run: Runner, declared: DeclaredPass) -> Runner:
-    """Return a runner that also measures the time of a pass's command."""
-    declared.seconds = 0.0
-
-    def run_timed(command: list[str], environment: dict[str, str]) -> int:
-        start = time.perf_counter()
-        try:
-            return run(command, environment)
-        finally:
-            declared.seconds = (declared.seconds or 0.0) + time.perf_counter() - start
-
-    return run_timed
-
-
 class DirectRunner:
     """Runs passes without the driver, if possible."""
 
@@ -166,24 +152,16 @@ def with_cut_off(run: Runner, node: Any, stages: Stages) -> Runner:
     return run_in_stages
 
 
-class _DriverWarnings:
-    """The commands of whole compiles whose warnings were printed in this build."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.found: dict[tuple[str, ...], Warnings] = {}
-
-
 def with_driver_warnings(env: Environment, run: Runner, whole: Sequence[str]) -> Runner:
     """Return the runner of a pass that first prints the `whole` compile's warnings, once."""
-    printed = compat.of_build(env, _DriverWarnings)
+    known, key = compat.of_build(env, dict[tuple[str, ...], Warnings]), tuple(whole)
 
     def run_with_warnings(command: list[str], environment: dict[str, str]) -> int:
-        with printed.lock:
-            known = printed.found.get(tuple(whole))
-            found = known or warnings_of(whole, environment)
-            printed.found[tuple(whole)] = found
-        if found.text and (known is None or found.is_error):
+        with _querying:
+            is_new = key not in known
+            found = known[key] if key in known else warnings_of(whole, environment)
+            known[key] = found
+        if is_new or found.is_error:
             sys.stderr.write(found.text)
         return 1 if found.is_error else run(command, environment)
 
@@ -306,18 +284,25 @@ def command_spawn(program: Sequence[str], others: Callable[..., int]) -> Callabl
     return spawn
 
 
-def pass_spawn(run: Runner, removed_on_failure: Sequence[str] = ()) -> Callable[..., int]:
-    """Return the function that runs a pass without a shell; it removes files on failure."""
+def pass_spawn(
+    run: Runner, removed_on_failure: Sequence[str] = (), declared: DeclaredPass | None = None
+) -> Callable[..., int]:
+    """Return the function that runs a pass without a shell; it removes files on failure.
+
+    It measures the time of a `declared` pass whose seconds are counted.
+    """
 
     def spawn(
         _shell: Any, _escape: Any, _name: str, parts: list[str], environment: dict[str, str]
     ) -> int:
-        status = 1
+        status, start = 1, time.perf_counter()
         try:
             status = run(_pass_args(parts), environment)
         except OffloadError as error:
             raise SCons.Errors.BuildError(errstr=str(error)) from error
         finally:
+            if declared is not None and declared.seconds is not None:
+                declared.seconds += time.perf_counter() - start
             if status:
                 for name in removed_on_failure:
                     Path(name).unlink(missing_ok=True)

@@ -87,7 +87,7 @@ def host_node(env: Environment, unit: Unit, name: Node | None = None) -> Node:
         actions.HOST_FROM_IR(
             env,
             node,
-            [_host_ir_node(env, unit, is_shared=unit.is_shared)],
+            [_host_ir_node(env, unit)],
             **variables,
             _OFFLOAD_PIC_FLAGS=["-fPIC"] if unit.is_shared else [],
             _OFFLOAD_PASS_FLAGS=job.flags(found_tools.toolchain(env), source=unit.source.name),
@@ -101,22 +101,13 @@ def host_node(env: Environment, unit: Unit, name: Node | None = None) -> Node:
     return node
 
 
-def _host_ir_node(env: Environment, unit: Unit, *, is_shared: bool) -> Node:
-    node = unit.stem.file(env, _host_ir_suffix(is_shared=is_shared))
-    return _compile(env, unit, unit.job("host-ir"), node, is_shared=is_shared)
-
-
-def _host_ir_suffix(*, is_shared: bool) -> str:
-    return ".host.pic.bc" if is_shared else ".host.bc"
-
-
-def _host_ir_for(env: Environment, unit: Unit, node: Node) -> Node:
-    """Return the host IR for a device's node, the same for programs and shared libraries."""
+def _host_ir_node(env: Environment, unit: Unit, device_node: Node | None = None) -> Node:
+    """Return the host IR, which a device's node has in common for programs and libraries."""
+    files = [unit.stem.file(env, suffix) for suffix in (".host.bc", ".host.pic.bc")]
     is_shared = unit.is_shared
-    if node.has_explicit_builder():
-        other = unit.stem.file(env, _host_ir_suffix(is_shared=not is_shared))
-        is_shared ^= other in node.sources
-    return _host_ir_node(env, unit, is_shared=is_shared)
+    if device_node is not None and device_node.has_explicit_builder():
+        is_shared ^= files[not is_shared] in device_node.sources
+    return _compile(env, unit, unit.job("host-ir"), files[is_shared], is_shared=is_shared)
 
 
 def _compile(
@@ -126,7 +117,7 @@ def _compile(
     toolchain, device = found_tools.toolchain(env), job.device
     sources = [unit.source]
     if job.needs_host_ir:
-        sources.append(_host_ir_for(env, unit, node))
+        sources.append(_host_ir_node(env, unit, node))
     variables: dict[str, Any]
     if device is None:
         builder, command, machine = actions.HOST, "$OFFLOADHOSTCOM", "host"
@@ -146,8 +137,9 @@ def _compile(
         run = spawn.with_driver_warnings(env, run, whole)
     if env["OFFLOAD_SUMMARY"] and declared is not None:
         request_summary(env)
-        run = spawn.timed(run, declared)
-    variables[OWN_SPAWN] = spawn.pass_spawn(run, (node.get_internal_path(), depfile_of(node)))
+        declared.seconds = 0.0
+    made = (node.get_internal_path(), depfile_of(node))
+    variables[OWN_SPAWN] = spawn.pass_spawn(run, made, declared)
     _add_records(env, node, unit, job, command)
     libraries = _device_libraries(env, unit, job)
     if libraries and env["OFFLOAD_LAUNCHER"]:

@@ -35,7 +35,6 @@ from offload_tool.passes.cuda import (
     CUBIN,
     DEVICE_RUNTIME,
     PTX,
-    Ptxas,
     check_ptxas,
     cubin_arguments,
 )
@@ -108,40 +107,23 @@ def _cubin(env: Environment, unit: Unit, ptx: Node) -> list[Node]:
                 f"cubin; name one with OFFLOAD_PTXAS, or write '{device.name}+ptx'"
             )
         return []
-    filename = code_of(ptx).device.filename
-    names = unit.stem.files(env, f".{filename}{'.rdc' if unit.rdc else ''}.cubin")
-    return [assembled(env, ptxas, names, unit.kind, ptx, rdc=unit.rdc)]
-
-
-def assembled(
-    env: Environment,
-    ptxas: Ptxas,
-    names: Iterable[Node],
-    kind: str,
-    ptx: Node,
-    *,
-    rdc: bool = False,
-    flags: Any = None,
-) -> Node:
-    """Declare a PTX module's cubin; `flags` for ptxas default to those of the compile."""
-    device = code_of(ptx).device
     if compat.is_build():
         check_ptxas(ptxas, device.name)
     node = actions.PTXAS.first_free(
         env,
-        names,
+        unit.stem.files(env, f".{device.filename}{'.rdc' if unit.rdc else ''}.cubin"),
         [ptx],
         ESCAPE=shlex.quote,
         SPAWN=spawn.command_spawn(ptxas.command, env["SPAWN"]),
         _OFFLOAD_PTXAS=list(ptxas.command),
-        _OFFLOAD_PTXAS_ARGUMENTS=cubin_arguments(device.name, rdc=rdc),
-        _OFFLOAD_PTXAS_FLAGS=_driver_flags if flags is None else flags,
+        _OFFLOAD_PTXAS_ARGUMENTS=cubin_arguments(device.name, rdc=unit.rdc),
+        _OFFLOAD_PTXAS_FLAGS=_driver_flags,
         _OFFLOAD_TARGET_ID=device.name,
         IMPLICIT_COMMAND_DEPENDENCIES=False,
     )
     env.Depends(node, env.Value(ptxas.identity))
-    label(env, node, kind, device, relocatable=rdc)
-    return node
+    label(env, node, unit.kind, device, relocatable=unit.rdc)
+    return [node]
 
 
 def _driver_flags(
