@@ -7,19 +7,17 @@
                                        +--> stopped by a signal: .OUT.old back to OUT
 
 The compiler writes to the final name, which some outputs contain (``--coverage``,
-``-gsplit-dwarf``). Clang and lld write a temporary file and rename it. The old output can keep its
-name meanwhile: ``.OUT.old`` is a hard link to it. Other writers (a launcher) may write into the old
-file. For them ``.OUT.old`` is the file itself, and ``OUT`` a copy. A kill at any time leaves the
-old output intact; the next run restores it from the backup.
+``-gsplit-dwarf``). A kill at any time leaves the old output intact; the next run restores it from
+the backup.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 
-from offload_tool.errors import FileError
-from offload_tool.io.paths import remove, sibling
+from offload_tool.io.paths import naming, remove, sibling
 
 
 def remove_half_written(output: str, since: int) -> None:
@@ -47,36 +45,10 @@ class OutputBackup:
         self._new = output
         self._old = sibling(output, ".old")
 
-    def save(self, *, keep: bool) -> None:
-        """Link the output to its backup; without `keep`, copy it. Raise FileError."""
-        try:
-            if not self._link():
-                os.rename(self._new, self._old)
-            elif not keep:
-                self._copy()
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise FileError(self._new, error) from error
-
-    def _link(self) -> bool:
-        try:
-            os.link(self._new, self._old, follow_symlinks=False)
-        except FileNotFoundError:
-            raise
-        except OSError:  # the file system has no hard links
-            return False
-        return True
-
-    def _copy(self) -> None:
-        """Replace the output atomically by a copy with the same times."""
-        from offload_tool.io import InputFile, replace_file
-
-        status = os.stat(self._old)
-        with InputFile(self._old) as old, replace_file(self._new) as out:
-            out.copy(old)
-            out.set_mode(status.st_mode)
-        os.utime(self._new, ns=(status.st_atime_ns, status.st_mtime_ns))
+    def save(self) -> None:
+        """Rename the output, if any, to its backup; raise FileError."""
+        with naming(self._new), suppress(FileNotFoundError):
+            os.rename(self._new, self._old)
 
     def restore_if_equal(self) -> None:
         """Restore the old output if the new one has the same bytes."""
@@ -84,7 +56,7 @@ class OutputBackup:
             old, new = os.stat(self._old), os.stat(self._new)
         except FileNotFoundError:
             return
-        if old.st_size == new.st_size and not os.path.samestat(old, new):
+        if old.st_size == new.st_size:
             import filecmp
 
             if filecmp.cmp(self._old, self._new, shallow=False):
@@ -92,13 +64,8 @@ class OutputBackup:
 
     def restore(self) -> None:
         """Restore the old output, if any; a killed run may have left it behind."""
-        if not os.path.lexists(self._old):
-            return
-        try:
+        with naming(self._new), suppress(FileNotFoundError):
             os.replace(self._old, self._new)
-            remove(self._old)  # rename() does nothing if both names are links to one file
-        except OSError as error:
-            raise FileError(self._new, error) from error
 
     def drop(self) -> None:
         """Remove the backup."""

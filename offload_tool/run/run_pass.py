@@ -261,10 +261,9 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
     status, ended, start = 1, False, None
     try:
         start = run.begin(depfile)
-        # A program other than the compiler may write into the old file.
-        backup.save(keep=runner is None)
         if job.stages is not None:
             run.begin_stages(job.stages)
+        backup.save()
         status = _execute(job, runner)
         if status == 0:
             if job.stages is not None and job.stages.is_cut_off:
