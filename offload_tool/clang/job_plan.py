@@ -87,15 +87,17 @@ class DriverJob:
 
     __slots__ = ("args", "kind", "needs", "output", "target")
 
-    def __init__(self, args: list[str], kind: str, output: str) -> None:
+    def __init__(
+        self, args: list[str], kind: str, output: str, needs: Iterable[int] = (), target: str = ""
+    ) -> None:
         self.args = args
         self.kind = kind
         """``cc1``, ``cc1as``, one of the values of `_PROGRAMS`, or "" if it is unknown."""
         self.output = output
         """The file that it writes; "" if that is not one file."""
-        self.needs: list[int] = []
+        self.needs = [*needs]
         """The indexes of the jobs that write its inputs."""
-        self.target = ""
+        self.target = target
         """The target ID, `HOST`, or "" for a job that joins several targets."""
 
     @property
@@ -178,19 +180,13 @@ class DriverPlan:
 
     def as_value(self) -> dict[str, Any]:
         """Return the plan as a value of JSON's types, for `from_value`."""
-        jobs = [[getattr(job, name) for name in DriverJob.__slots__] for job in self.jobs]
+        jobs = [[x.args, x.kind, x.output, x.needs, x.target] for x in self.jobs]
         return {**{name: getattr(self, name) for name in self.__slots__}, "jobs": jobs}
 
     @classmethod
     def from_value(cls, value: Mapping[str, Any]) -> DriverPlan:
         """Return the plan of an `as_value`."""
-        jobs = []
-        for values_of_job in value["jobs"]:
-            known = dict(zip(DriverJob.__slots__, values_of_job, strict=True))
-            job = DriverJob(known["args"], known["kind"], known["output"])
-            job.needs, job.target = known["needs"], known["target"]
-            jobs.append(job)
-        return cls(**{**{name: value[name] for name in cls.__slots__}, "jobs": jobs})
+        return cls(**{**value, "jobs": [DriverJob(*job) for job in value["jobs"]]})
 
     def replace_jobs(self, jobs: list[DriverJob]) -> None:
         """Replace jobs by others that do the same; on UnknownPlanError it keeps its own."""

@@ -9,7 +9,7 @@ from offload_tool.cli.arguments import Commands, add_output
 from offload_tool.containers.file_format import FileFormat, recognise
 from offload_tool.errors import UsageError
 from offload_tool.formats.objects.device_elf import is_code_object, read_code_object
-from offload_tool.io import InputFile, replace_file
+from offload_tool.io import InputFile, StrPath, replace_file
 from offload_tool.io.temporary_directory import temporary_folder
 
 _FORMATS = (
@@ -118,8 +118,7 @@ def _embed_with_registration(bundle: str, hosts: list[str], output: str, triple:
         registered = EmbedOptions(registers_entries=True)
         embed_bundle(bundle, embedded, host_triple=triple, host_files=hosts, options=registered)
         write_registration(toolchain, [embedded], joined)
-        with InputFile(joined) as source, replace_file(output, keep_equal=True) as out:
-            out.copy(source)
+        _copy_unless_equal(joined, output)
 
 
 def _embed_linked_cuda(
@@ -148,8 +147,12 @@ def _embed_linked_cuda(
         linked, joined = folder / "linked.fatbin", folder / "joined.o"
         write_cuda_fatbin(list(zip(processors, cubins, strict=True)), linked)
         write_linked_cuda(cached_toolchain(os.environ), linked, sources, hosts, joined)
-        with InputFile(joined) as source, replace_file(output, keep_equal=True) as out:
-            out.copy(source)
+        _copy_unless_equal(joined, output)
+
+
+def _copy_unless_equal(made: StrPath, output: str) -> None:
+    with InputFile(made) as source, replace_file(output, keep_equal=True) as out:
+        out.copy(source)
 
 
 def _check_linked(cubin: str) -> None:

@@ -41,7 +41,6 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from offload_tool.clang.driver import query_front_end
 from offload_tool.clang.environment import origins_digest
 from offload_tool.io.file_digests import (
     CHANGED,
@@ -315,25 +314,6 @@ def _damage(record: PassRecord, digests: DigestCache, output: str) -> Reason | N
         if file_stat(name) is None or (digest and digests.digest(name) != digest):
             return Reason(Cause.SIDE_OUTPUT, name)
     return None
-
-
-def confirmed(
-    record: PassRecord,
-    read: Iterable[str],
-    judgement: Judgement,
-    digests: DigestCache,
-    find_lookups: Callable[[], Lookups],
-) -> PassRecord | None:
-    """Return the record with new files marked as not read; None if `read` says that they are."""
-    if set(read) != set(record.inputs):
-        return None
-    if judgement.search_path_changed:
-        query_front_end.cache_clear()  # the installations of GCC may have changed
-        lookups = find_lookups()
-        folders = same_folders(lookups.folders, digests)
-        return record._replace(lookups=lookups, same_folders=folders)
-    present = tuple(sorted({*record.lookups.present, *judgement.appeared}))
-    return record._replace(lookups=record.lookups._replace(present=present))
 
 
 def record_pass_result(

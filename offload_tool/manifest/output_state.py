@@ -11,21 +11,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from offload_tool.clang.argument_files import (
-    all_args,
-    finds_libraries,
-    options_of,
-    possible_files,
-)
+from offload_tool.clang.argument_files import all_args, finds_libraries, options_of, possible_files
 from offload_tool.clang.environment import ImplicitInputs
-from offload_tool.clang.options import (
-    DEPFILE,
-    ELSEWHERE,
-    LIBRARY,
-    LINKER,
-    SIBLING,
-    does,
-)
+from offload_tool.clang.options import DEPFILE, ELSEWHERE, LIBRARY, LINKER, SIBLING, does
 from offload_tool.formats.magic import THIN_ARCHIVE
 from offload_tool.io.file_digests import DigestCache, content_of
 from offload_tool.manifest.inputs import general_args

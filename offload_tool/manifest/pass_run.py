@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from offload_tool.clang.argument_files import all_args, include_folders
+from offload_tool.clang.driver import query_front_end
 from offload_tool.clang.environment import origins_digest
 from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import DigestCache
@@ -29,11 +30,11 @@ from offload_tool.manifest.manifest import (
     Judgement,
     PassRecord,
     State,
-    confirmed,
     files_in_order,
     judge,
     read_record,
     record_pass_result,
+    same_folders,
     write_record,
 )
 from offload_tool.manifest.race_check import Start
@@ -184,10 +185,19 @@ class PassRun:
     def confirmed(
         self, record: PassRecord, judgement: Judgement, read: list[str] | None
     ) -> PassRecord | None:
-        """Return an unsure record that holds, by the preprocessor's files; None if it may not."""
-        if read is None:
+        """Return an unsure record that holds, by the preprocessor's files; None if it may not.
+
+        New files are marked as not read.
+        """
+        if read is None or {*read} != {*record.inputs}:
             return None
-        return confirmed(record, read, judgement, self._digests, lambda: self._reads(read).lookups)
+        if judgement.search_path_changed:
+            query_front_end.cache_clear()  # the installations of GCC may have changed
+            lookups = self._reads(read).lookups
+            folders = same_folders(lookups.folders, self._digests)
+            return record._replace(lookups=lookups, same_folders=folders)
+        present = tuple(sorted({*record.lookups.present, *judgement.appeared}))
+        return record._replace(lookups=record.lookups._replace(present=present))
 
     # -- a run -----------------------------------------------------------------------------
 

@@ -311,11 +311,7 @@ def _host_entries(path: StrPath) -> set[str]:
 def _bitcode_symbols(path: StrPath, expected: str, arch: str = "") -> set[str]:
     """Return the names that a bitcode module defines; check that it is for `arch`, if given."""
     # Imported here and above, as each compile checks one kind of output only.
-    from offload_tool.formats.bitcode.module import (
-        bitcode_symbols,
-        bitcode_triple,
-        is_bitcode,
-    )
+    from offload_tool.formats.bitcode.module import bitcode_symbols, bitcode_triple, is_bitcode
 
     with InputFile(path) as source:
         if not is_bitcode(source.data):

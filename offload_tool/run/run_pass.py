@@ -33,11 +33,7 @@ from offload_tool.manifest.inputs import files_read, implicit_inputs_of, preproc
 from offload_tool.manifest.output_state import Work, pass_run
 from offload_tool.passes.command import Command
 from offload_tool.run.output_backup import OutputBackup, remove_half_written
-from offload_tool.run.pass_command import (
-    WantedPass,
-    compiler_version,
-    pass_command,
-)
+from offload_tool.run.pass_command import WantedPass, compiler_version, pass_command
 from offload_tool.run.validate_flags import check_depfile_flags, check_flags
 from offload_tool.util.which import which
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from offload_tool.errors import CompilerError, TargetIDError, UsageError
+from offload_tool.errors import CompilerError, OffloadError, TargetIDError, UsageError
 from offload_tool.formats.targets.compile_target import CompileTarget, parse_target, parse_targets
 from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.passes import cuda
@@ -115,6 +115,14 @@ def arch_flags(env: Environment, device: CompileTarget) -> list[Any]:
         return [flag for name in names_of(device) for flag in flags.get(name, ())]
 
     return cached(env, f"flags of {device.name}", find)
+
+
+def device_named(name: str, *, allow_unknown: bool = True) -> CompileTarget | None:
+    """Return the device of a target ID in any spelling; None if it is none."""
+    try:
+        return parse_target(name, allow_unknown=allow_unknown)
+    except OffloadError:
+        return None
 
 
 def names_of(device: CompileTarget) -> tuple[str, ...]:

@@ -16,11 +16,7 @@ from offload_tool.scons import compat, found_tools, settings, spawn
 from offload_tool.scons.builders.standard import builder_of_scons
 from offload_tool.scons.graph import units
 from offload_tool.scons.graph.compile_nodes import device_nodes, host_node
-from offload_tool.scons.graph.containers import (
-    archive_node,
-    device_archive_nodes,
-    linked_library,
-)
+from offload_tool.scons.graph.containers import archive_node, device_archive_nodes, linked_library
 from offload_tool.scons.graph.images import linkable_nodes, member_node, object_node
 from offload_tool.scons.graph.kpack import attach_archives, codes_of
 from offload_tool.scons.graph.links import (

@@ -19,8 +19,7 @@ from typing import Any
 import SCons.Errors
 import SCons.Node.FS
 
-from offload_tool.errors import OffloadError
-from offload_tool.formats.targets.compile_target import CompileTarget, parse_target
+from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.scons import offload_arch
 from offload_tool.scons.state.node_info import info_of
 from offload_tool.scons.types import Environment, Node
@@ -62,13 +61,14 @@ def look_up(name: str, curdir: str | None = None) -> Any:
     """Return the alias for a target ID of the command line, in any spelling, or None."""
     if curdir is None or not _aliases:
         return None
-    alias = _find(name)
-    is_ours = name.startswith(PREFIX)
-    if alias is None and not is_ours and not _is_like_target_id(name):
+    requested = name.removeprefix(PREFIX)
+    device = offload_arch.device_named(requested)
+    alias = _aliases.get(requested) or _aliases.get(device.name if device is not None else "")
+    is_known = _PROCESSOR.match(name) or offload_arch.device_named(name, allow_unknown=False)
+    if alias is None and requested == name and not is_known:
         return None
     if not _is_users(name, curdir):
         if alias is None:
-            requested = name.removeprefix(PREFIX)
             near = get_close_matches(requested, _aliases, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             _print_message(
@@ -82,26 +82,6 @@ def look_up(name: str, curdir: str | None = None) -> Any:
 
 def _print_message(text: str) -> None:
     print(f"offload: {text}", file=sys.stderr)  # noqa: T201 - as SCons reports its steps
-
-
-def _is_like_target_id(name: str) -> bool:
-    if _PROCESSOR.match(name):
-        return True
-    try:
-        parse_target(name)
-    except OffloadError:
-        return False
-    return True
-
-
-def _find(name: str) -> Any:
-    given = name.removeprefix(PREFIX)
-    if given in _aliases:
-        return _aliases[given]
-    try:
-        return _aliases.get(parse_target(given, allow_unknown=True).name)
-    except OffloadError:
-        return None
 
 
 def _is_users(name: str, curdir: str) -> bool:

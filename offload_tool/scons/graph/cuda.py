@@ -31,13 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from offload_tool.errors import CompilerError, UsageError
 from offload_tool.formats.targets.compile_target import CompileTarget
-from offload_tool.passes.cuda import (
-    CUBIN,
-    DEVICE_RUNTIME,
-    PTX,
-    check_ptxas,
-    cubin_arguments,
-)
+from offload_tool.passes.cuda import CUBIN, DEVICE_RUNTIME, PTX, check_ptxas, cubin_arguments
 from offload_tool.scons import actions, compat, found_tools, settings, spawn
 from offload_tool.scons.graph.compile_nodes import device_nodes, uses_new_driver, with_host
 from offload_tool.scons.graph.links import DeviceLink

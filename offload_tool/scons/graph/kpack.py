@@ -35,10 +35,9 @@ from typing import Any
 import SCons.Util
 
 from offload_tool import passes
-from offload_tool.errors import OffloadError, UsageError
+from offload_tool.errors import UsageError
 from offload_tool.formats.kpack.archive import SCHEMES, archive_name, kernel_key
 from offload_tool.formats.kpack.marker import PLACEHOLDER
-from offload_tool.formats.targets.compile_target import parse_target
 from offload_tool.scons import actions, compat, found_tools, offload_arch, settings
 from offload_tool.scons.graph import containers
 from offload_tool.scons.graph.aliases import add_aliases
@@ -271,7 +270,10 @@ class _Leftovers:
             begin, _, end = os.path.normpath(os.path.join(folder, path)).partition(PLACEHOLDER)
             for file in glob.glob(f"{glob.escape(begin)}*{glob.escape(end)}"):
                 name = file[len(begin) : len(file) - len(end)]
-                if file not in self._made and _is_target_id(name):
+                device = offload_arch.device_named(name)
+                # ``demo_x_gfx906`` is not of ``demo``.
+                is_one = device is not None and str(device.target_id) == name
+                if file not in self._made and is_one and not {"_", "."} & {*name}:
                     leftovers.add(file)
         for file in sorted(leftovers):
             print(  # noqa: T201 - as SCons reports its steps
@@ -279,12 +281,3 @@ class _Leftovers:
                 "would be found by what looks for such archives; remove it",
                 file=sys.stderr,
             )
-
-
-def _is_target_id(name: str) -> bool:
-    """Return True if a name is a target ID, so that ``demo_x_gfx906`` is not of ``demo``."""
-    try:
-        found = parse_target(name, allow_unknown=True).target_id
-    except OffloadError:
-        return False
-    return str(found) == name and "_" not in name and "." not in name

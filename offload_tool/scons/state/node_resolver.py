@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING, Any
 from SCons.Node.FS import Base
 
 from offload_tool.clang import job_plan
-from offload_tool.clang.argument_files import (
-    all_args,
-    finds_libraries,
-    possible_files,
-    programs_in,
-)
+from offload_tool.clang.argument_files import all_args, finds_libraries, possible_files, programs_in
 from offload_tool.clang.environment import ImplicitInputs, processor_of
 from offload_tool.clang.options import SIBLING, does
 from offload_tool.errors import CompilerError

@@ -56,7 +56,8 @@ def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
     there = [file for file in known if file.has_builder() or file.rexists()]
     named = (compat.folder_node(env.fs, folder) for folder in records.folders)
     folders = (*path, *(folder for folder in named if folder is not None))
-    in_args = compat.without_made_of(_files_in_args(records.args, env, folders), node)
+    words = (word for arg in records.args for word in (arg, *_names_in(arg)) if word[:1] != "-")
+    in_args = compat.without_made_of(_files_named(words, (env.fs.Top, *folders)), node)
     begin = [node.sources[0], *there, *in_args]
     waits_for = compat.waits_for(node)
     reachable = reachable_files(begin, folders)
@@ -67,12 +68,6 @@ def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
     if generated:
         node.add_prerequisite(generated)
     return there
-
-
-def _files_in_args(args: Iterable[str], env: Environment, path: tuple[Any, ...]) -> Iterator[Any]:
-    """Yield the nodes that arguments of the command may name: of ``-include``, or in macros."""
-    names = (name for arg in args for name in (arg, *_names_in(arg)))
-    yield from _files_named((n for n in names if not n.startswith("-")), (env.fs.Top, *path))
 
 
 def _files_of_flags(args: Iterable[str], env: Environment) -> Iterator[Any]:
