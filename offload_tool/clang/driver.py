@@ -52,11 +52,9 @@ class QueryResult(NamedTuple):
 
 
 def query(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> QueryResult:
-    """Run a query of a program in `environment` (default: this process's).
+    """Run a query of a program in `environment` (default: this process's); raise CompilerError.
 
     Standard input is empty, and ``LC_ALL=C`` makes messages English.
-
-    :raises CompilerError: the program cannot be run, or times out.
     """
     folder = llvm_temporary_folder(environment)
     with ExitStack() as stack:

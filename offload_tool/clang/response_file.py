@@ -57,10 +57,7 @@ def expand_response_files(arguments: Iterable[str]) -> list[str]:
 
 
 def expand_command(args: Iterable[str]) -> Expansion:
-    """Return a compile command's arguments with its response files expanded.
-
-    :raises UsageError: a file is not regular, or not read as the compiler reads it.
-    """
+    """Return a compile command's arguments with its response files expanded; raise UsageError."""
     arguments = tuple(args)
     if not any(arg.startswith("@") for arg in arguments):
         return Expansion(arguments)

@@ -202,11 +202,9 @@ class PassRun:
     # -- a run -----------------------------------------------------------------------------
 
     def begin(self, marker: str, key: Key | None = None) -> Start:
-        """Record the start of a run, and return it.
+        """Record the start of a run, and return it; raise FileError.
 
         `key` is the present one, if it may change meanwhile.
-
-        :raises FileError: the file `marker` cannot be written.
         """
         record, named = self.record, self.resolver.inputs_before()
         expected = dict.fromkeys([*named, *(record.inputs if record is not None else ())])

@@ -65,10 +65,7 @@ class DeviceLink(NamedTuple):
 
 
 def run_device_link(link: DeviceLink) -> int:
-    """Link device code; return the exit status. Errors as of `run_pass`.
-
-    :raises CompilerError: a program is missing or failed.
-    """
+    """Link device code; return the exit status. Errors as of `run_pass`; raise CompilerError."""
     check_names(link.inputs, link.outputs)
     find = {"hip": _hip_link, "openmp": _openmp_link, "cuda": _cuda_link}[link.kind]
     work, command, tool, run = find(link)

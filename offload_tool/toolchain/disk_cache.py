@@ -35,12 +35,10 @@ _TICK = 20_000_000
 
 @functools.cache
 def cache_folder() -> str:
-    """Return the directory of this machine's caches, created if missing.
+    """Return the directory of this machine's caches, created if missing; raise CompilerError.
 
     ``$XDG_CACHE_HOME/offload_tool``, else ``~/.cache/offload_tool``. If neither is writable, it is
     a directory of this user's in the temporary directory.
-
-    :raises CompilerError: none of them is writable.
     """
     for folder in _cache_folders():
         if not os.path.isabs(folder):  # HOME is not set

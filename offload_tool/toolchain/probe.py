@@ -132,10 +132,7 @@ def probe(
     *,
     amdgpu: bool = True,
 ) -> Toolchain:
-    """Query a clang, by programs in `path` and libraries in `library_path`.
-
-    :raises CompilerError: it is too old, or lacks lld or (with `amdgpu`) the AMDGPU target.
-    """
+    """Query a clang, by programs in `path` and libraries in `library_path`; raise CompilerError."""
     match = version_of(command, path)
     version = match["version"]
     if int(version.split(".")[0]) < OLDEST_CLANG:

@@ -169,10 +169,7 @@ class BuilderMethod(compat.AddedMethod):
 
     @property
     def builder(self) -> Any:
-        """The builder that decides names of outputs.
-
-        :raises SCons.Errors.UserError: there is none for checks.
-        """
+        """The builder that decides names of outputs; raise UserError."""
         if self.name not in OF_CHECKS:
             raise SCons.Errors.UserError(
                 f"TryBuild: env.{self.name} builds no check; give env.{', env.'.join(OF_CHECKS)}"
