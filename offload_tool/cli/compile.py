@@ -17,8 +17,7 @@ from offload_tool.passes.source_kind import KINDS, derive_cuid, kind_of_suffix
 
 if TYPE_CHECKING:
     from offload_tool.passes.compile_pass import Stage
-    from offload_tool.run.pass_command import WantedPass
-    from offload_tool.run.run_pass import Accelerator, Runner
+    from offload_tool.run.run_pass import Runner
     from offload_tool.sccache_dist.fallback import Finished
 
 _WRONG_USAGE = 2
@@ -156,21 +155,17 @@ def _compile(options: argparse.Namespace, flags: Sequence[str], environ: Mapping
 
         _refuse(options, ("pch", "host_ir"), "--emit-pch")
         return emit_pch(wanted, outputs, report=_print_message)
-    return run_pass(
-        wanted,
-        outputs,
-        runner=_choose_runner(wanted, environ),
-        accelerator=_accelerator(options, environ),
-    )
+    launcher, folder = _engine(environ)
+    runner = accelerator = None
+    if launcher:
+        runner = _with_launcher(launcher, environ, is_device=stage == "device")
+    elif folder and stage == "device" and kind == "hip":
+        runner = _distributed(folder, environ)
+    if options.pch is not None:
+        from offload_tool.pch.compile_command import PassWithPch
 
-
-def _accelerator(options: argparse.Namespace, environ: Mapping[str, str]) -> Accelerator | None:
-    """Return the function that makes a pass use ``--pch``; call `_choose_runner` first."""
-    if options.pch is None:
-        return None
-    from offload_tool.pch.compile_command import PassWithPch
-
-    return functools.partial(PassWithPch, options.pch, _print_message, _engine(environ)[0])
+        accelerator = functools.partial(PassWithPch, options.pch, _print_message, launcher)
+    return run_pass(wanted, outputs, runner=runner, accelerator=accelerator)
 
 
 def _print_message(text: str) -> None:
@@ -228,19 +223,6 @@ def _kind(options: argparse.Namespace) -> str:
 
 
 # ---- where the compiler runs: OFFLOAD_LAUNCHER and OFFLOAD_DIST ----------------------
-
-
-def _choose_runner(wanted: WantedPass, environ: Mapping[str, str]) -> Runner | None:
-    """Return the function that runs a pass's compiler; None if it runs here without a launcher.
-
-    :raises UsageError, CompilerError: OFFLOAD_DIST names no usable folder, or has a launcher, too.
-    """
-    launcher, folder = _engine(environ)
-    if launcher:
-        return _with_launcher(launcher, environ, is_device=wanted.stage == "device")
-    if folder and wanted.stage == "device" and wanted.kind == "hip":
-        return _distributed(folder, environ)
-    return None
 
 
 def _with_launcher(

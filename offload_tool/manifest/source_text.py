@@ -159,13 +159,9 @@ def assembler_include(files: Iterable[str], args: Iterable[str]) -> str:
         if has_assembler_include(os.fsencode(arg)):
             return arg
     named = possible_files(args) if has_configuration(args) else ()
-    configuration = filter(_may_hold_flags, named)
+    stats = ((name, file_stat(name)) for name in named)
+    configuration = (n for n, stat in stats if stat is not None and stat.size < _LARGEST)
     return next((name for name in (*files, *configuration) if _file_has_one(name)), "")
-
-
-def _may_hold_flags(name: str) -> bool:
-    status = file_stat(name)
-    return status is not None and status.size < _LARGEST
 
 
 @cached_by_stat

@@ -315,23 +315,18 @@ def _execute(job: OutputJob, runner: Runner | None) -> int:
         return 1
     if job.faster is not None and job.faster():
         return 0
-    if runner is None:
-        return _run_locally(job)
-    return runner(job.command, job.work.environment)
-
-
-def _run_locally(job: OutputJob) -> int:
-    if job.stages is None:
-        return run_command(job.command, job.work.environment)
+    environment = job.work.environment
+    if runner is not None or job.stages is None:
+        return (runner or run_command)(job.command, environment)
     from offload_tool.run.driverless import DirectPasses
 
     sys.stdout.flush()
     passes = DirectPasses()
-    status = passes.run(job.command, job.work.environment, job.stages)
+    status = passes.run(job.command, environment, job.stages)
     if status is not None:
         return status if status >= 0 else _SIGNAL_BASE - status
     job.stages.reset()
-    status = run_command(job.command, job.work.environment)
+    status = run_command(job.command, environment)
     if status:
         passes.advise(job.command)
     return status

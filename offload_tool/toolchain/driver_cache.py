@@ -215,15 +215,11 @@ def cached_compiler_result(
         own = dependencies(result)
         return None if own is None else [*own, *_compiler_files(compiler(result), environment)]
 
-    return cached_result([*key, *_variables_in(environment)], find, all_dependencies)
-
-
-def _variables_in(environment: Mapping[str, str]) -> list[str]:
-    """Return the values of variables on which all queries of a compiler depend."""
     texts = [environment.get(name, "") for name in KEY_VARIABLES]
     paths = (path for value in filter(None, texts) for path in value.split(os.pathsep))
-    relative = not all(path.startswith("/") for path in paths)
-    return [*texts, os.getcwd() if relative else ""]
+    is_relative = not all(path.startswith("/") for path in paths)
+    whole_key = [*key, *texts, os.getcwd() if is_relative else ""]
+    return cached_result(whole_key, find, all_dependencies)
 
 
 def _compiler_files(args: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:

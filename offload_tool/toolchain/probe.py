@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -190,11 +191,14 @@ def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Fact
         lld = output_of(command, "-print-prog-name=lld").strip()
         found = which(lld, path)
         jobs = query_front_end([*command, "-x", "c"], environment).jobs
+        lld_version = ""
+        with suppress(CompilerError):  # the link reports it
+            lld_version = output_of((found, "-flavor", "gnu"), "--version") if found else ""
         texts = [version.string, *(output_of(command, *job, "--version") for job in _OTHER_JOBS)]
         return [
             re.search(r"^\s*amdgcn\s", targets, re.MULTILINE) is not None,
             lld,
-            _lld_version(found) if found else "",
+            lld_version.strip(),
             list(dict.fromkeys(file for text in texts for file in configuration_files(text))),
             list(dict.fromkeys(job[0] for job in jobs)),
         ]
@@ -208,13 +212,6 @@ def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Fact
     if not command[0].startswith("/"):
         key.append(os.getcwd())
     return _Facts(*cached_compiler_result(key, find, dependencies, lambda _: command, environment))
-
-
-def _lld_version(lld: str) -> str:
-    try:
-        return output_of((lld, "-flavor", "gnu"), "--version").strip()
-    except CompilerError:
-        return ""  # the link reports the error
 
 
 def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
