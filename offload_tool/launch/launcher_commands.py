@@ -182,22 +182,19 @@ def check_result(jobs: Sequence[DriverJob]) -> None:
 
     :raises CodeObjectError: it does not.
     """
-    from offload_tool.errors import CodeObjectError
     from offload_tool.formats.targets.compile_target import parse_target
-    from offload_tool.passes.verify_output import blame_launcher, check_bitcode, check_code_object
+    from offload_tool.passes.verify_output import blaming_launcher, check_bitcode, check_code_object
 
     first, last = jobs[0], jobs[-1]
     if not first.target.startswith("gfx"):
         return  # the placeholder check covers the host, and NVIDIA's programs read CUDA's
     device = parse_target(first.target, allow_unknown=True)
     cuid = next((arg.partition("=")[2] for arg in first.args if arg.startswith("-cuid=")), "")
-    try:
+    with blaming_launcher():
         if last.kind == "lld" and device.target_id is not None:
             check_code_object(last.output, device.target_id, cuid or None)
         elif "-emit-llvm-bc" in last.args and cuid:
             check_bitcode(last.output, device, cuid)
-    except CodeObjectError as error:
-        raise blame_launcher(error) from None
 
 
 def dependency_command(

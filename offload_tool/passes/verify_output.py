@@ -56,11 +56,15 @@ class OtherOutputError(CodeObjectError):
     """The output is that of another job."""
 
 
-def blame_launcher(error: CodeObjectError) -> CodeObjectError:
-    """Return the error of a check after a job that a compiler launcher has run."""
-    if isinstance(error, OtherOutputError):
-        return CodeObjectError(f"{error}; {_LAUNCHER_HINT}")
-    return error
+@contextmanager
+def blaming_launcher(*, is_launched: bool = True) -> Iterator[None]:
+    """Add to the error of a check, in the block, that a compiler launcher may have run the job."""
+    try:
+        yield
+    except OtherOutputError as error:
+        if not is_launched:
+            raise
+        raise CodeObjectError(f"{error}; {_LAUNCHER_HINT}") from None
 
 
 def check_code_object(path: StrPath, target_id: TargetID, cuid: str | None) -> None:
@@ -120,17 +124,19 @@ def check_host_object(path: StrPath, cuid: str, *, rdc: bool = False) -> None:
 
     :raises CodeObjectError: it is something else, which the message describes.
     """
-    if _is_bitcode_file(path):
-        _check_host_bitcode(path, cuid)
-        return
-    with _read(path, "a host object") as elf:
-        code, defined = hip_host_code(elf), _defined(elf)
-    if elf.header.e_machine == EM_AMDGPU:
-        raise CodeObjectError(
-            f"'{path}': expected a host object, found AMDGPU code; "
-            "remove flags that ask for device code alone"
-        )
-    _check_registration(path, code, cuid, rdc=rdc)
+    defined: Iterable[str]
+    if is_bitcode := _is_bitcode_file(path):
+        defined = _bitcode_symbols(path, "a host object")
+        code = _host_code_of_bitcode(path)
+    else:
+        with _read(path, "a host object") as elf:
+            code, defined = hip_host_code(elf), _defined(elf)
+        if elf.header.e_machine == EM_AMDGPU:
+            raise CodeObjectError(
+                f"'{path}': expected a host object, found AMDGPU code; "
+                "remove flags that ask for device code alone"
+            )
+    _check_registration(path, code, cuid, rdc=rdc or is_bitcode)
     _check_cuid(path, defined, cuid)
 
 
@@ -143,17 +149,15 @@ def check_holds_code(path: StrPath) -> None:
         )
 
 
-def _check_host_bitcode(path: StrPath, cuid: str) -> None:
+def _host_code_of_bitcode(path: StrPath) -> HipHostCode:
     from offload_tool.formats.bitcode.module import bitcode_triple
 
-    defined = _bitcode_symbols(path, "a host object")
     with InputFile(path) as source:
         triple = bitcode_triple(source.data)
         code = bitcode_host_code(source.data)
     if triple.startswith(("amdgcn", "amdgpu", "nvptx", "spirv")):
         raise OtherOutputError(f"'{path}': expected a host object, found bitcode for {triple}")
-    _check_registration(path, code, cuid, rdc=True)
-    _check_cuid(path, defined, cuid)
+    return code
 
 
 def _check_registration(path: StrPath, code: HipHostCode, cuid: str, *, rdc: bool) -> None:

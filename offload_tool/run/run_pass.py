@@ -133,14 +133,10 @@ def run_pass(
     )
 
     def check() -> None:
-        try:
-            wanted.check(output)
-        except CodeObjectError as error:
-            if runner is None:
-                raise
-            from offload_tool.passes.verify_output import blame_launcher
+        from offload_tool.passes.verify_output import blaming_launcher
 
-            raise blame_launcher(error) from None
+        with blaming_launcher(is_launched=runner is not None):
+            wanted.check(output)
 
     def accepts_flags() -> bool:
         from offload_tool.run.diagnostics import warnings_of, whole_command

@@ -19,11 +19,11 @@ from typing import Any
 import SCons.Action
 import SCons.Errors
 
-from offload_tool.errors import CodeObjectError, NoContainerError, OffloadError, UsageError
+from offload_tool.errors import NoContainerError, OffloadError, UsageError
 from offload_tool.formats import FORMAT_VERSION
 from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
 from offload_tool.passes.verify_output import (
-    blame_launcher,
+    blaming_launcher,
     check_cubin,
     check_holds_code,
     check_image,
@@ -68,13 +68,11 @@ class Operands:
 
 def _finish_compile(given: Operands) -> None:
     records = records_of(given.node)
+    is_launched = bool(given.env["OFFLOAD_LAUNCHER"] or given.env["OFFLOAD_DIST"])
     try:
-        records.job.check(given.output, given.inputs[1] if len(given.inputs) > 1 else None)
+        with blaming_launcher(is_launched=is_launched):
+            records.job.check(given.output, given.inputs[1] if len(given.inputs) > 1 else None)
         records.finish_compile()
-    except CodeObjectError as error:
-        if given.env["OFFLOAD_LAUNCHER"] or given.env["OFFLOAD_DIST"]:
-            raise blame_launcher(error) from None
-        raise
     finally:
         Path(depfile_of(given.node)).unlink(missing_ok=True)
 

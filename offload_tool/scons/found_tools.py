@@ -108,13 +108,17 @@ def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
     results = results_of(env)
     if results is not None and results.compiler is not None:
         return results.compiler
-    installations = {name: path for name in OWN_INSTALLATIONS if (path := folder_path(env, name))}
+    installations = _own_installations(env)
     with compat.at_top(env):
         key = _search_key(env, installations)
         found = _find(env, key, lambda: _device_args(env), lenient=lenient)
     if results is not None:
         results.compiler = found
     return found
+
+
+def _own_installations(env: Environment) -> dict[str, str]:
+    return {name: path for name in OWN_INSTALLATIONS if (path := folder_path(env, name))}
 
 
 def _search_key(env: Environment, installations: Mapping[str, str]) -> _SearchKey:
@@ -177,9 +181,9 @@ def runtime_library(env: Environment, kind: str) -> RuntimeLibrary:
     with suppress(CompilerError):
         found = toolchain(env.Override({KINDS: kind}))
         used = found.cuda if kind == "cuda" else found.rocm
+    own = _own_installations(env)
     with compat.at_top(env):
         if not used:
-            own = {name: path for name in OWN_INSTALLATIONS if (path := folder_path(env, name))}
             search = rocm_installations if kind == "hip" else cuda_installations
             used = next((one.path for one in search({**shell_variables(env), **own})), "")
         if not used:

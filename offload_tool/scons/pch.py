@@ -215,13 +215,6 @@ class _WithoutPchError(OffloadError):
     """Why a compile uses no PCH."""
 
 
-class Compile(NamedTuple):
-    """A compile that may use a PCH."""
-
-    command: Command
-    variables: Mapping[str, str]
-
-
 def _wanted(env: Environment) -> Wanted:
     given = env["OFFLOAD_PCH"]
     if isinstance(given, bool):
@@ -267,9 +260,9 @@ class PchRunner:
         records_of(self._node).resolver.pch = None
         plain = partial(self._run, command, environment)
         try:
-            compiled = self._compile_of(command, environment)
-            found = self._find(compiled)
-            if reason := found.run(compiled.command, self._launcher, self._quietly):
+            read = self._read(command)
+            found = self._find(read, environment)
+            if reason := found.run(read, self._launcher, self._quietly):
                 raise _WithoutPchError(reason)
         except OffloadError as error:
             with self._pchs.lock:
@@ -281,22 +274,20 @@ class PchRunner:
         records_of(self._node).resolver.pch = found
         return self._checked(plain) if is_checked else 0
 
-    def _compile_of(self, command: list[str], environment: Mapping[str, str]) -> Compile:
+    def _read(self, command: list[str]) -> Command:
         """Return the parsed command; raise _WithoutPchError if it is not recognised."""
-        node = self._node
         if self._is_distributed:
             raise _WithoutPchError("OFFLOAD_DIST is set: other machines compile without")
-        source, clang = str(node.sources[0].rfile()), self._toolchain.clang
+        source, clang = str(self._node.sources[0].rfile()), self._toolchain.clang
         read = Command.read(command[len(self._launcher) :], len(clang), source)
         is_own = command[: len(self._launcher)] == [*self._launcher]
         if not is_own or read is None or read.program != clang:
             raise _WithoutPchError(_CUSTOM)
-        return Compile(read, environment)
+        return read
 
-    def _refuses(self, compiled: Compile) -> str:
+    def _refuses(self, command: Command, variables: Mapping[str, str]) -> str:
         """Return why the flags rule out a PCH; "" if they do not."""
-        args = general_args(compiled.command.args, ())
-        return reason_of_flags(self._job.kind, args, compiled.variables)
+        return reason_of_flags(self._job.kind, general_args(command.args, ()), variables)
 
     def _key_args(self, args: Iterable[str], variables: Mapping[str, str]) -> tuple[str, ...]:
         """Return the key of a PCH of given headers, from arguments without a source."""
@@ -307,22 +298,23 @@ class PchRunner:
         command = command_of(self._node, records_of(self._node).command)
         return self._key_args(command.args, variables_of(self._node))
 
-    def _find(self, compiled: Compile) -> pch.UsablePch:
+    def _find(self, command: Command, variables: Mapping[str, str]) -> pch.UsablePch:
         """Return the PCH for a compile, made if necessary; raise _WithoutPchError."""
-        source = compiled.command.source
+        source = command.source
         group, any_flags = self._pchs.groups_of(self._node)
-        path = self._recipe(compiled, (), group.wanted).search_path
+        path = self._recipe(command, variables, (), group.wanted).search_path
         candidate = group.shares(path).get(source)
         if candidate is None:
-            raise _WithoutPchError(self._refuses(compiled) or _why_none(source, any_flags, path))
-        recipe = self._recipe(compiled, candidate.headers, group.wanted)
+            refused = self._refuses(command, variables)
+            raise _WithoutPchError(refused or _why_none(source, any_flags, path))
+        recipe = self._recipe(command, variables, candidate.headers, group.wanted)
         with self._pchs.lock:
             self._pchs.used.add(recipe.file)
             making = self._pchs.locks[recipe.file]
         found = pch.find_usable(recipe, source)
         if isinstance(found, str):
             # An existing PCH has already passed this check.
-            if refused := self._refuses(compiled):
+            if refused := self._refuses(command, variables):
                 raise _WithoutPchError(refused)
             with making:
                 found = self._make(recipe, group, candidate, source)
@@ -330,12 +322,14 @@ class PchRunner:
             raise _WithoutPchError(found)
         return found
 
-    def _recipe(self, compiled: Compile, headers: Headers, wanted: Wanted) -> PchRecipe:
+    def _recipe(
+        self, command: Command, variables: Mapping[str, str], headers: Headers, wanted: Wanted
+    ) -> PchRecipe:
         from offload_tool.toolchain.driver_cache import cached_front_end
 
-        own = compiled.command.args
+        own = command.args
         args = general_args(own, ())
-        args_of_key = (*self._key_args(own, compiled.variables), str(wanted is True))
+        args_of_key = (*self._key_args(own, variables), str(wanted is True))
         text = "\0".join(["\n".join(headers), *args_of_key])
         number = digest_of(text.encode(errors="surrogateescape"))[:16]
         return PchRecipe(
@@ -343,9 +337,9 @@ class PchRunner:
             self._job.stage,
             pch.args_without_source(own),
             len(self._toolchain.clang),
-            compiled.variables,
+            variables,
             self._toolchain.identity,
-            cache(lambda: cached_front_end(args, compiled.variables)),
+            cache(lambda: cached_front_end(args, variables)),
             digests=digests_now,
         )
 
