@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
 from offload_tool.io import process
 from offload_tool.io.input_file import open_regular
-from offload_tool.io.paths import remove, sibling
+from offload_tool.io.paths import naming, remove, sibling
 from offload_tool.io.signals import shielded
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.inputs import files_read, implicit_inputs_of, preprocess
@@ -300,10 +300,8 @@ def _complete(job: OutputJob, run: PassRun, backup: OutputBackup) -> None:
 
 def _remove(*names: str | None) -> None:
     for name in filter(None, names):
-        try:
+        with naming(name):  # e.g. of another user in /tmp
             remove(name)
-        except OSError as error:  # e.g. another user's file in /tmp
-            raise FileError(name, error) from error
 
 
 def _execute(job: OutputJob, runner: Runner | None) -> int:

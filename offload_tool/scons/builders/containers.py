@@ -85,11 +85,8 @@ def offload_unbundle(env: Environment, target: str | None, sources: list[Node]) 
     if env["OFFLOAD_BUNDLE_TYPE"]:
         options["file_type"] = file_type
     nodes = []
-    names = containers.entry_names(
-        ids, [entry.target_id.replace(":", "_") or entry.kind for entry in ids]
-    )
-    for entry, name in zip(ids, names, strict=True):
-        file = stem.file(env, f".{name}{suffix}")
+    names = [entry.target_id.replace(":", "_") or entry.kind for entry in ids]
+    for entry, file in containers.entry_files(env, stem, ids, names, suffix):
         spec = actions.spec(entry=str(entry), **({"options": options} if options else {}))
         nodes.append(actions.UNBUNDLE(env, file, [bundle], _OFFLOAD_SPEC=spec))
         containers.label_entry(file, entry)
@@ -140,13 +137,12 @@ def offload_extract(env: Environment, target: str | None, sources: list[Node]) -
     is_archive = env["OFFLOAD_EXTRACT_ARCHIVE"] or (target or "").endswith(_ARCHIVE_SUFFIX)
     suffix = _ARCHIVE_SUFFIX if is_archive else "$OFFLOADDEVICESUFFIX"
     options = {"archive": True} if is_archive else {}
-    devices = [containers.device_of(entry) for entry in entries]
-    names = containers.entry_names(entries, [device.filename for device in devices])
+    names = [containers.device_of(entry).filename for entry in entries]
     nodes = []
-    for entry, device, name in zip(entries, devices, names, strict=True):
+    for entry, file in containers.entry_files(env, stem, entries, names, suffix):
+        device = containers.device_of(entry)
         strings = {"triple": device.packaged_triple, "arch": str(device.target_id or "")}
         spec = actions.spec(kind=kind_outside_bundles(entry.kind), strings=strings, **options)
-        file = stem.file(env, f".{name}{suffix}")
         nodes.append(actions.EXTRACT(env, file, [package], _OFFLOAD_SPEC=spec))
         containers.label_entry(file, entry)
     return nodes

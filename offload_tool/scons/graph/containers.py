@@ -13,7 +13,7 @@ or ``OFFLOAD_TARGETS`` select OpenMP's entries.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -178,10 +178,9 @@ def device_archive_nodes(
     if not entries:
         kind = kind or bundle_kind(env)
         entries = [_in_library(kind, device) for device in offload_arch.devices(env, kind)]
-    names = entry_names(entries, [device_of(entry).filename for entry in entries])
+    names = [device_of(entry).filename for entry in entries]
     options = settings.unbundling(env, archive=True)
-    for entry, name in zip(entries, names, strict=True):
-        node = stem.file(env, f".{name}$LIBSUFFIX")
+    for entry, node in entry_files(env, stem, entries, names, "$LIBSUFFIX"):
         spec = actions.spec(entry=str(entry), **({"options": options} if options else {}))
         kind = "" if entry.kind == OffloadKind.HOST else kind_outside_bundles(entry.kind)
         _archive_for(env, actions.DEVICE_ARCHIVE, node, library, spec, kind, device_of(entry))
@@ -239,12 +238,17 @@ def _code_of_entry(entry: BundleEntryID) -> DeviceCode:
     return DeviceCode(kind_outside_bundles(entry.kind), device_of(entry))
 
 
-def entry_names(entries: Sequence[BundleEntryID], names: list[str]) -> list[str]:
-    """Return a file name for each entry: from `names`, prefixed by the kind if not unique."""
-    return [
-        f"{entry.kind}-{name}" if names.count(name) > 1 else name
-        for entry, name in zip(entries, names, strict=True)
-    ]
+def entry_files(
+    env: Environment,
+    stem: units.Stem,
+    entries: Sequence[BundleEntryID],
+    names: list[str],
+    suffix: str,
+) -> Iterator[tuple[BundleEntryID, Node]]:
+    """Yield each entry's file: called as in `names`, prefixed by the kind if not unique."""
+    for entry, name in zip(entries, names, strict=True):
+        own = f"{entry.kind}-{name}" if names.count(name) > 1 else name
+        yield entry, stem.file(env, f".{own}{suffix}")
 
 
 def embedded(
