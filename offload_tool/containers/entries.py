@@ -63,7 +63,6 @@ class PackedFrame:
 
     image: KpackImage
     label: str
-    """Name of the archive for messages."""
 
     def begin(self, source: InputFile, size: int) -> memoryview:
         """Return the code object's first `size` bytes; decompress no more. Raise FormatError."""
@@ -102,22 +101,18 @@ class PayloadCache:
 
 @frozen
 class StoredEntry:
-    """An entry of a container, and the location of its content."""
+    """An entry of a container, by its ID as stored; its content is `size` bytes of `source`."""
 
     id: str
-    """Bundle entry ID as stored."""
     source: InputFile
     offset: int
-    """Bytes from the beginning of `source`."""
     size: int
     is_host_object: bool = False
     """Whether the content is `source`, an object file, without the bundle's sections."""
     is_decompressed: bool = False
     """Whether `source` is not a part of the file itself."""
     cuda: CudaContent | None = None
-    """The image in a CUDA fat binary, whose payload may be compressed."""
     frame: PackedFrame | None = None
-    """The compressed frame in a kpack archive, if any."""
 
     @property
     def range(self) -> FileRange:
@@ -205,7 +200,6 @@ class OpenedBundle:
     content: InputFile
     """The whole file, or the decompressed content of a single compressed bundle."""
     entries: list[StoredEntry]
-    """The entries of all bundles."""
     reports: list[CompressionReport | None]
     """For each bundle: statistics of its decompression; None if it is not compressed, or not
     decompressed yet."""
@@ -235,16 +229,14 @@ def check_file_type(file_type: str) -> None:
 
 
 class ReadBundle(NamedTuple):
-    """One of the bundles of a file."""
+    """One of the bundles of a file, in which it has `size` bytes; `report` is None if it is plain."""
 
     offset: int
     size: int
-    """Bytes in the file."""
     content: InputFile
     """The file, or the decompressed content."""
     entries: list[StoredEntry]
     report: CompressionReport | None
-    """None if the bundle is not compressed."""
 
 
 def read_bundles(

@@ -79,8 +79,7 @@ def text_comment(data: memoryview) -> str:
     return marker[1].decode() if marker else ""
 
 
-_CHUNK = 1 << 20
-"""Bytes searched for all magics in turn, while they are in the cache."""
+_CHUNK = 1 << 20  # bytes searched for all magics in turn, while they are in the cache
 _STRAYS = (
     (magic.BUNDLE, FileFormat.BUNDLE),
     (magic.COMPRESSED_BUNDLE, FileFormat.COMPRESSED_BUNDLE),

@@ -70,8 +70,7 @@ from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import effective_budget
 from offload_tool.util.frozen import frozen, replaced
 
-_COFF_NAME = 8
-"""Bytes; longer section names are cut in a linked PE image."""
+_COFF_NAME = 8  # bytes; longer section names are cut in a linked PE image
 CUDA_SECTION_NAMES = (*CUDA_SECTIONS, *(name[:_COFF_NAME] for name in CUDA_SECTIONS))
 """Sections that hold only fat binaries, in ELF and PE files."""
 _FULL_NAMES = {
@@ -97,7 +96,6 @@ class FoundImage:
     triple: str
     target_id: str
     content: StoredEntry
-    """The location of its bytes."""
     image_kind: str | None = None
     """Kind of the content in the container: ``object``, ``bitcode``, ``ptx``, ..."""
     unpacked_size: int | None = None
@@ -133,10 +131,8 @@ class FoundContainer:
     offset: int
     """Offset in the bytes at `location`; so are the images' offsets."""
     size: int
-    """Bytes in the file."""
     images: tuple[FoundImage, ...]
     section: str | None = None
-    """Name of the section that contains it."""
     index: int = 0
     """Index among the containers of the file, from 0."""
     faults: tuple[str, ...] = ()

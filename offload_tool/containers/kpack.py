@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from offload_tool.containers.walk import Location, Neighbours
 
 _TRIPLE = "amdgcn-amd-amdhsa-"
-_TARGETS = ("gfx", "amdgcn")
-"""Prefixes of target names."""
+_TARGETS = ("gfx", "amdgcn")  # prefixes of target names
 
 
 KpackEntry: TypeAlias = "tuple[BundleEntryID, StoredEntry, int]"
@@ -134,7 +133,6 @@ class _Folder:
         self.folder = os.path.dirname(os.path.realpath(path))
         self._stack = stack
         self._names: dict[str, list[str]] = {}
-        """Names in each folder read so far."""
 
     def has(self, path: str) -> bool:
         if not os.path.isfile(path):

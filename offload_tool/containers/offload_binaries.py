@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from offload_tool.formats.objects.elf.reader import ElfTables
 
 _ELF_HEADER = 64  # bytes
-_ELF_TYPES = frozenset({1, 2, 3})
-"""ET_REL, ET_EXEC, ET_DYN."""
+_ELF_TYPES = frozenset({1, 2, 3})  # ET_REL, ET_EXEC, ET_DYN
 
 
 @frozen

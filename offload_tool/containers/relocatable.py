@@ -43,8 +43,7 @@ _FORMATS = {
     OFFLOADING_SECTION.encode(): FileFormat.OFFLOAD_BINARY,
     RELOCATABLE_SECTION.encode(): FileFormat.CUDA_FATBIN,
 }
-_LINKED = "__offload_cuda_fatbin_"
-"""The fat binary of a library with a device link of its own."""
+_LINKED = "__offload_cuda_fatbin_"  # the fat binary of a library with a device link of its own
 _SEARCHED = (FileFormat.ARCHIVE, FileFormat.ELF, FileFormat.BITCODE)
 
 

@@ -76,7 +76,6 @@ class Location(NamedTuple):
     """The file that the user named, or a file of the folder."""
     source: InputFile
     label: str
-    """Name for messages."""
     files: tuple[str, ...] = ()
     """The file at `path`, then the members of thin archives that lead to the bytes, which are in
     the last. Empty if the bytes are unpacked and in no file: thin archives cannot name files
@@ -114,7 +113,6 @@ class Region(NamedTuple):
     """Offset in the bytes at `location`; so is `end`."""
     end: int
     section: str | None = None
-    """Name of the section that contains them."""
     is_stray: bool = False
     """Whether only the container at `start` counts, which no table refers to."""
 

@@ -37,8 +37,7 @@ from offload_tool.io.spool import Spool
 from offload_tool.io.temporary_directory import system_temp_folder
 
 _PEEK = 4096
-_ROW = 64
-"""Smallest row of the directory assumed, in bytes; the format needs 46 without a name."""
+_ROW = 64  # smallest row of the directory assumed, in bytes; the format needs 46 without a name
 _CHUNK = 1 << 20
 _ENCRYPTED = 1
 

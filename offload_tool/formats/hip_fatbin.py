@@ -87,16 +87,12 @@ _WRAPPER_VERSION = 1
 
 
 class HipWrapper(NamedTuple):
-    """A wrapper in an ELF file; its pointer may be defined by a relocation."""
+    """A wrapper: section number, offset in the file in bytes, magic, and index in the kernel key."""
 
     section: int
-    """Number of its section."""
     offset: int
-    """Bytes from the beginning of the file."""
     magic: bytes
-    """`EMBEDDED` or `KPACKED`."""
     number: int
-    """The index in the kernel key."""
 
 
 def wrappers_of(tables: ElfTables) -> Iterator[HipWrapper]:

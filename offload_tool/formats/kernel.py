@@ -99,8 +99,7 @@ class _Limits(NamedTuple):
     """Workgroups of several waves that a unit can run at a time."""
 
 
-_SIMDS = 4
-"""Per unit."""
+_SIMDS = 4  # per unit
 _GFX7 = _Limits(10, 256, 4, (48, 56, 64, 72, 80))
 _GFX6 = _GFX7._replace(lds=32 << 10)
 _GFX8 = _Limits(10, 256, 4, (80, 88, 100))

@@ -13,10 +13,8 @@ from types import ModuleType
 
 from offload_tool.errors import OffloadError, UsageError
 
-_READ_SIZE = 1 << 16
-"""Bytes per read."""
-_MAX_STRING = 1 << 20
-"""Bytes of a string; the longest known one, the name of a kernel, has 30,000."""
+_READ_SIZE = 1 << 16  # bytes per read
+_MAX_STRING = 1 << 20  # bytes of a string; the longest known one, the name of a kernel, has 30,000
 _STRINGS = frozenset((*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB))
 _INTEGERS = frozenset((*range(0x80), *range(0xCC, 0xD4)))
 MAPS = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))

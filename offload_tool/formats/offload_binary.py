@@ -131,7 +131,7 @@ class OffloadBinaryVersionError(UnsupportedError):
 
 @frozen
 class OffloadImage:
-    """An entry: a device image, its range and its strings."""
+    """An entry: a device image, its range, in bytes, in the data it was read from, and strings."""
 
     image_kind: int
     """See `ImageKind`; unknown numbers are preserved."""
@@ -141,9 +141,7 @@ class OffloadImage:
     strings: Mapping[str, str]
     """In stored order (bytes that are not UTF-8 become surrogates)."""
     offset: int
-    """Start of the image in the data it was read from, in bytes."""
     size: int
-    """Bytes."""
     has_image: bool = True
     """False if the entry has only strings (from version 2 on)."""
 
@@ -177,12 +175,10 @@ _IMAGE_KIND_NAMES = {kind.value: kind.name.lower() for kind in ImageKind}
 
 @frozen
 class OffloadBinary:
-    """A binary; the images stay in place."""
+    """A binary: `size` bytes, with padding, at `offset` of the data; the images stay in place."""
 
     offset: int
-    """Start of the binary in the data it was read from, in bytes."""
     size: int
-    """Bytes, including the padding at its end."""
     version: int
     images: tuple[OffloadImage, ...]
     """One in version 1; any number from version 2 on; none in a compressed one."""
@@ -192,23 +188,19 @@ class OffloadBinary:
 
 @frozen
 class PackedBody:
-    """The compressed part of a binary: everything after its header."""
+    """The compressed part of a binary, behind its header: place and sizes, in bytes of the data."""
 
     offset: int
-    """Start in the data that the binary was read from, in bytes."""
     size: int
-    """Compressed size in bytes."""
     inflated_size: int
-    """Decompressed size in bytes."""
 
 
 @frozen
 class OffloadBinaryLayout:
-    """The layout of a new binary: `head`, the images unchanged, zeros up to `size`."""
+    """The layout of a new binary of `size` bytes: `head`, the images unchanged, zeros."""
 
     head: bytes
     size: int
-    """Bytes."""
 
     def plan(self, images: Sequence[bytes | FileRange | FilePlan]) -> FilePlan:
         """Return a plan of the binary with these images."""

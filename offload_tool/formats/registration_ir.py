@@ -95,7 +95,6 @@ class Registration:
 
     kind: RegisteredKind
     triple: str
-    """Triple of the host, as typed."""
     images: Sequence[RegisteredImage]
     generation: Generation = 22
     is_relocatable: bool = False

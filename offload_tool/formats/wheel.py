@@ -88,11 +88,10 @@ def installed_path(name: str) -> str | None:
 
 
 class Digest(NamedTuple):
-    """Digest and size of a file, as in RECORD."""
+    """Digest and size, in bytes, of a file, as in RECORD."""
 
     text: str
     size: int
-    """Bytes."""
 
 
 def digest(blocks: Iterable[bytes | memoryview]) -> Digest:

@@ -27,20 +27,18 @@ from offload_tool.formats.magic import ZIP_MEMBER
 from offload_tool.io import FileRange, InputFile, OutputFile
 from offload_tool.io.write_plan import FilePlan
 
-_LOCAL = struct.Struct("<4s22x2H")
-"""Magic, and the sizes of name and extra fields."""
+_LOCAL = struct.Struct("<4s22x2H")  # magic, and the sizes of name and extra fields
 _DESCRIPTOR, _UTF8 = 8, 0x800
 _UNIX = 3
 _FIRST_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 class PackedMember(NamedTuple):
-    """A member, and its bytes from the local header on."""
+    """A member, and its `size` bytes from the local header on."""
 
     row: zipfile.ZipInfo
     parts: tuple[bytes | FileRange, ...]
     size: int
-    """Bytes of `parts`."""
 
 
 def new_row(name: str, mode: int) -> zipfile.ZipInfo:

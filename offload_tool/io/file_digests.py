@@ -26,10 +26,8 @@ _P = ParamSpec("_P")
 _MAX_CACHED = 65536
 _CHUNK = 1 << 20
 _DIGEST_BYTES = 16
-_CLOCK_STEP = 20_000_000
-"""Nanoseconds; the kernel's step is at most 10 ms (``CONFIG_HZ`` of 100)."""
-_SYSTEM = "/usr/"
-"""Builds do not write below this folder."""
+_CLOCK_STEP = 20_000_000  # nanoseconds; the kernel's step is at most 10 ms (``CONFIG_HZ`` of 100)
+_SYSTEM = "/usr/"  # builds do not write below this folder
 _NOTHING: frozenset[str] = frozenset()
 CHANGED = "changed"
 """Stands for the digest of a file that changed while it was read; no digest equals it."""

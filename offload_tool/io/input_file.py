@@ -39,8 +39,7 @@ _KINDS = (
 )
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO that replaced it would block
 _CHUNK = 1 << 20
-_BLOCK = 512
-"""Bytes per unit of ``st_blocks``."""
+_BLOCK = 512  # bytes per unit of ``st_blocks``
 
 
 def describe_file(status: os.stat_result) -> str:

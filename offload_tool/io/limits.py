@@ -38,24 +38,19 @@ MEMBER_BYTES = 100
 """Smallest size of a member with its name and row; compressed rows can be far smaller."""
 _EXTRA_MEMBERS, _EXTRA_FRACTION = 20_000, 100
 """Extra members that one file may have: this number, or this fraction of the limit."""
-_HOLES = 1 << 30
-"""Bytes."""
-_ANY = 1 << 40
-"""Size of the inputs where none are counted, in bytes."""
+_HOLES = 1 << 30  # bytes
+_ANY = 1 << 40  # size of the inputs where none are counted, in bytes
 _SIZE = r"(?ia)([0-9]+)\s*([kmgt]?)(i?b)?"
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _TRUE, _FALSE = ("1", "yes", "on"), ("", "0", "no", "off")
 
 
 class Limits(NamedTuple):
-    """The limits of a run; each has an environment variable ``OFFLOAD_MAX_...``."""
+    """The limits of a run, the first three in bytes; each has a variable ``OFFLOAD_MAX_...``."""
 
     unpacked: int = 1 << 30
-    """Bytes."""
     written: int = 1 << 30
-    """Bytes."""
     reread: int = 8 << 20
-    """Bytes."""
     members: int = 2_000_000
     depth: int = 8
     thin_outside: bool = False

@@ -14,8 +14,7 @@ StrPath: TypeAlias = "str | os.PathLike[str]"
 STDIN = "/dev/stdin"
 STDOUT = "/dev/stdout"
 _OTHERS_WRITE = 0o022
-_LONGEST = 200
-"""Longest prefix of a file name that is kept, in bytes; file systems allow 255."""
+_LONGEST = 200  # longest prefix of a file name that is kept, in bytes; file systems allow 255
 
 
 @contextmanager

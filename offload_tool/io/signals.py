@@ -17,8 +17,7 @@ from types import FrameType
 from typing import NoReturn
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_GRACE, _POLL = 5.0, 0.01
-"""Seconds to wait for descendants after SIGTERM, and between checks."""
+_GRACE, _POLL = 5.0, 0.01  # seconds to wait for descendants after SIGTERM, and between checks
 
 
 class Stopped(KeyboardInterrupt):

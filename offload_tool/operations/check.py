@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     _Skipped = Callable[[OffloadError], None] | None
     _Note = Callable[[str], None]
 
-_NAMED = 3
-"""Number of kernels that a fault names; it counts the others."""
+_NAMED = 3  # number of kernels that a fault names; it counts the others
 
 
 @frozen
@@ -88,9 +87,7 @@ class _Container:
 
     name: str
     entries: list[tuple[BundleEntryID, bool]] = field(default_factory=list)
-    """See `candidates_of`."""
     linked: Candidates = ()
-    """See `FoundContainer.linked`."""
     kernels: dict[int, tuple[Kernel, ...]] = field(default_factory=dict)
     """By the index of the image; images that list no kernels are absent."""
     is_single_target: bool = False
@@ -368,9 +365,7 @@ class Siblings:
     """Targets that have the same code in at least one container of a file."""
 
     path: str
-    """The file, and the member of an archive or zip file."""
     targets: tuple[str, ...]
-    """Target IDs in order."""
     equal: int
     """Number of containers in which all these targets have the same code."""
     containers: int

@@ -64,7 +64,6 @@ class KernelChange(NamedTuple):
     library: str
     target: str
     change: str
-    """``added``, ``removed`` or ``changed``."""
     before: Kernel | None
     after: Kernel | None
 

@@ -29,8 +29,7 @@ from offload_tool.operations.match import BEGIN_SIZE, Device, Load, RequestedDev
 from offload_tool.util.frozen import frozen
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
-_MAX_NAME = 180
-"""Characters; file systems allow 255 bytes, and a number or an extension may follow."""
+_MAX_NAME = 180  # characters; file systems allow 255 bytes, and a number or an extension may follow
 _MACHINE_EXTENSIONS = {EM_AMDGPU: ".co", EM_CUDA: ".cubin"}
 _CUDA_EXTENSIONS = {"ptx": ".ptx", "relocatable ptx": ".ptx", "elf": ".cubin", "nvvm": ".ltoir"}
 _MAGIC_EXTENSIONS = (

@@ -49,9 +49,7 @@ class KernelColumns:
 
     def __init__(self) -> None:
         self.images: list[DeviceImage] = []
-        """Images that list kernels."""
         self.counts: list[int] = []
-        """Number of kernels of each image."""
         self.names: dict[str, int] = {}
         """Each distinct name, with its number."""
         self.name: array[int] = array("q")
@@ -92,8 +90,7 @@ class KernelColumns:
 _PROGRAMS = ("llvm-cxxfilt", "c++filt")
 """The compiler's own first: it knows the newest manglings. ``c++filt`` is in GNU's binutils."""
 _MANGLED = re.compile(r"_{1,4}Z[\w$.]+", re.ASCII)
-_TIMEOUT = 60
-"""Seconds; a million names take two."""
+_TIMEOUT = 60  # seconds; a million names take two
 
 
 def demangled_names(names: Iterable[str]) -> dict[str, str]:

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 Generation: TypeAlias = "Literal[22, 23]"
 
-_OPEN = 200
-"""Inputs open at once; each needs a descriptor, and a process has about 1000."""
+_OPEN = 200  # inputs open at once; each needs a descriptor, and a process has about 1000
 _KINDS = "openmp, cuda, hip, sycl or none"
 
 

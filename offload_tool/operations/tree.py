@@ -57,13 +57,12 @@ NOTHING = FilePlan((), 0)
 
 
 class TreeFile(NamedTuple):
-    """One file, link or folder of a tree."""
+    """One file, link or folder of a tree, with its permission bits."""
 
     name: str
     kind: str
     """``file``, ``link`` or ``folder``."""
     mode: int
-    """Permission bits."""
 
 
 class _Tree:

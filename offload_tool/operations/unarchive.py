@@ -54,12 +54,9 @@ from offload_tool.util.frozen import frozen, replaced
 if TYPE_CHECKING:
     from offload_tool.containers.find import FoundImage
 
-_FORGET_AFTER = 8 << 20
-"""After so many bytes of the archive, its mapped pages are released."""
-_PARALLEL = 8 << 20
-"""Bytes of all outputs from which on threads are worth their start."""
-_THREADS = 4
-"""At most; more would wait for the memory, not for processors."""
+_FORGET_AFTER = 8 << 20  # after so many bytes of the archive, its mapped pages are released
+_PARALLEL = 8 << 20  # bytes of all outputs from which on threads are worth their start
+_THREADS = 4  # at most; more would wait for the memory, not for processors
 _ANY_CPU, _GPUS = "generic", ("amdgcn", "nvptx64", "spirv64")
 _PADDING, _DARWIN_ALIGNMENT = b"\n", 8
 
@@ -385,8 +382,7 @@ def _without_padding(location: Location) -> InputFile:
     return source.part(location.label, 0, size) if is_padding else source
 
 
-_AT_ONCE = 4096
-"""Number of members after which other work gets a turn."""
+_AT_ONCE = 4096  # number of members after which other work gets a turn
 _BYTES_AT_ONCE = 8 << 20
 _SLASH, _NUL, _LINE_END = b"/\0\n"  # numbers: searching bytes for bytes is much slower
 

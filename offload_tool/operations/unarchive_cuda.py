@@ -38,8 +38,7 @@ from offload_tool.io import StrPath, replace_file
 from offload_tool.io.spool import Spool
 
 _PROCESSOR = re.compile(r"(sm|compute|lto)_(\d+)([af]?)")
-_MINORS = 10
-"""``sm_86`` is of major version 8 and minor version 6."""
+_MINORS = 10  # ``sm_86`` is of major version 8 and minor version 6
 _LETTERS = ("", "f", "a")
 
 

@@ -45,10 +45,8 @@ from offload_tool.util.frozen import frozen, replaced
 if TYPE_CHECKING:
     from offload_tool.formats.objects.ar import NewMember
 
-_AT_ONCE = 200
-"""Outputs open at once; each needs a descriptor, and a process has about 1000."""
-_MAX_DEPTH = 8
-"""Nesting depth of offload binaries."""
+_AT_ONCE = 200  # outputs open at once; each needs a descriptor, and a process has about 1000
+_MAX_DEPTH = 8  # nesting depth of offload binaries
 
 
 class SeveralImagesError(UsageError):

@@ -47,14 +47,12 @@ class Content:
     """The content of a page."""
 
     paths: Sequence[str]
-    """The paths that the user gave."""
     sizes: SizeReport
     kernels: KernelColumns
     before: Sequence[str]
     """The paths of the older build."""
     changes: Comparison | None
     names: Mapping[str, str]
-    """Demangled names of kernels."""
     notices: Mapping[str, Sequence[str]]
     """Lists of files and images that the page leaves out, by their titles."""
 

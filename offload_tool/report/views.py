@@ -25,8 +25,7 @@ from offload_tool.operations.kernel_table import (
 from offload_tool.operations.size_report import SizeReport, SizeRow, fold_smallest
 from offload_tool.util.escape import printable
 
-_LONGEST = 10_000
-"""Characters of a text; the longest demangled names of cuBLAS have 4,263."""
+_LONGEST = 10_000  # characters of a text; the longest demangled names of cuBLAS have 4,263
 _CHANGED_SUMS = {"images": "Images", "kernels": "Kernels", "loaded": "Loaded (bytes)"}
 """Fields of `TargetSums`, and the titles of their columns."""
 TITLES = {
@@ -34,8 +33,7 @@ TITLES = {
     for title, field in {**COLUMNS, WAVES: WAVES_PER_SIMD}.items()
 }
 """Titles of the numbers, by the keys of ``list --kernels --json``."""
-_TILES = 500
-"""More are indistinguishable, and a browser takes seconds to draw them."""
+_TILES = 500  # more are indistinguishable, and a browser takes seconds to draw them
 _REST = "smaller ones"  # than those tiles
 _COLUMNS = {
     "target": ("Target ID", "text"),
@@ -51,8 +49,7 @@ _COLUMNS = {
     "stored": ("In the files", "sum"),
 }
 """Titles and kinds of the fields of `SizeRow`; ``share`` is that of its `size`."""
-_SUMS = ("images", "size", "share", "stored")
-"""The last columns of all tables."""
+_SUMS = ("images", "size", "share", "stored")  # the last columns of all tables
 
 
 def add_sizes(report: SizeReport, tables: Tables) -> None:

@@ -6,8 +6,7 @@ escape sequences for the terminal, and characters that reverse the text directio
 
 from __future__ import annotations
 
-_RAW_BYTES = 0xDC00
-"""Surrogates from 0x80 on stand for bytes that are not UTF-8."""
+_RAW_BYTES = 0xDC00  # surrogates from 0x80 on stand for bytes that are not UTF-8
 _FIRST_HARMLESS = 0xDCA0
 """The surrogates below are C1 control characters, which 8-bit terminals obey."""
 

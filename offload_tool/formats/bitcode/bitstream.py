@@ -38,8 +38,7 @@ BLOCKINFO = 0
 SETBID = 1
 TOP_WIDTH = 2
 CHARS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._"
-_BLOCK_HEADER = 64
-"""Smallest block header, in bits."""
+_BLOCK_HEADER = 64  # smallest block header, in bits
 _MAX_OPERANDS = 1 << 12
 """Operands of an abbreviation, and abbreviations of a block; LLVM uses a dozen."""
 _MAX_NUMBERS = 1 << 20
@@ -62,7 +61,6 @@ class Record:
     bit: int = 0
     """Start of skipped 8-bit numbers behind the operands, in bits."""
     count: int = 0
-    """Number of skipped 8-bit numbers."""
 
 
 @dataclass(slots=True)
@@ -73,10 +71,8 @@ class Block:
     width: int
     """Width of the abbreviation IDs in the block, in bits."""
     header_at: int = 0
-    """Position of its header."""
     content_at: int = 0
     size: int = 0
-    """Size of the content."""
 
 
 def top_blocks(bits: Bits) -> Iterator[Block]:
@@ -162,7 +158,6 @@ class Reader:
     def __init__(self, data: memoryview) -> None:
         self.data = data
         self.blockinfo: dict[int, list[Abbreviation]] = {}
-        """Abbreviations from BLOCKINFO by block number."""
 
     @staticmethod
     def block(bits: Bits) -> Block:

@@ -72,9 +72,7 @@ class CompressedHeader:
     """The header of a compressed bundle; the payload stays in place."""
 
     version: int
-    """1, 2 or 3."""
     method: Method
-    """``zlib`` or ``zstd``."""
     total_size: int | None
     """Bytes of header and payload; None in version 1, which does not record it."""
     uncompressed_size: int

@@ -61,14 +61,11 @@ _OTHER_FORMATS = {
 
 @frozen
 class ObjectEntry:
-    """A section of the bundle: target and range of its code object."""
+    """A section of the bundle: ID as stored, and offset and size of its code object, in bytes."""
 
     id: str
-    """Bundle entry ID as stored (bytes that are not UTF-8 become surrogates)."""
     offset: int
-    """Bytes from the beginning of the file."""
     size: int
-    """Bytes."""
     host_markers: int = 0
     """Number of host objects that this represents; above 1 after `ld -r`."""
 

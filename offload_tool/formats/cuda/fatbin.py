@@ -102,8 +102,7 @@ _SUFFIXES = {"": 0, "a": _ARCH_SPECIFIC, "f": _FAMILY_SPECIFIC}
 _FINISHED_BY_DRIVER = 0x1000000
 
 _PROCESSOR = re.compile(r"(?:sm|compute|lto)_(\d{1,9})([af]?)")
-_ELF_TABLES_END = 62
-"""Bytes of an ELF header up to the fields of its two tables."""
+_ELF_TABLES_END = 62  # bytes of an ELF header up to the fields of its two tables
 _BITCODE = (*BITCODES, b"\x7fNC\xed")
 _COMPAT_SECTION = ".nv.compat"
 
@@ -127,14 +126,11 @@ class _EntryHeader(NamedTuple):
 
 @frozen
 class Packed:
-    """A compressed payload, as recorded in the header."""
+    """A compressed payload: offset in the data, stored and decompressed size, in bytes."""
 
     offset: int
-    """Offset of its first byte in the data."""
     stored_size: int
-    """Bytes, without padding."""
     size: int
-    """Decompressed size in bytes."""
     method: str
     """``lz4``, ``zstd``, or ``flag 0x...`` if unknown."""
 
@@ -167,7 +163,6 @@ class CudaImage:
     size: int
     """Bytes after decompression, including padding; see `image_content`."""
     packed: Packed | None = None
-    """The payload, if it is compressed."""
     start: int = 0
     """Start of the image in the decompressed payload."""
 
@@ -187,7 +182,6 @@ class CudaEntry:
     """One entry with its header, with one or several images; sizes are in bytes."""
 
     offset: int
-    """Bytes from the beginning of the data it was read from."""
     size: int
     images: tuple[CudaImage, ...]
 

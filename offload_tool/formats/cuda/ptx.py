@@ -45,8 +45,7 @@ from offload_tool.errors import FormatError
 from offload_tool.formats.kernel import NUMBER_LIMIT, WARP, Kernel
 from offload_tool.io.limits import effective_budget
 
-_BEGIN = 4096
-"""Bytes to search for the version: only comments precede it."""
+_BEGIN = 4096  # bytes to search for the version: only comments precede it
 _VERSION = re.compile(rb"^[ \t]*\.version[ \t]+(\d+)\.(\d+)", re.MULTILINE)
 _WHITE = b" \t\n\v\f\r"
 _STRING = rb'(?<!\\)"(?:.*?(?<!\\)"|.*\Z)'
@@ -65,8 +64,7 @@ _THREADS = re.compile(
     rb"\.(?:max|req)ntid\s" + _NUMBER + rb"(?:," + _NUMBER + rb")?(?:," + _NUMBER + rb")?"
 )
 _NTID = re.compile(rb"\.(?:max|req)ntid")
-_LONGEST_THREADS = 999
-"""Bytes."""
+_LONGEST_THREADS = 999  # bytes
 
 
 def _run_up_to(stops: bytes, directives: bytes, passed: bytes) -> re.Pattern[bytes]:
@@ -76,15 +74,13 @@ def _run_up_to(stops: bytes, directives: bytes, passed: bytes) -> re.Pattern[byt
 
 
 _ENTRY = b".entry"
-_DECLARATION = rb'\.entry\b[^"/.{;]*(?:;|(?=\.entry\b))|'
-"""Or nothing, before another directive."""
+_DECLARATION = rb'\.entry\b[^"/.{;]*(?:;|(?=\.entry\b))|'  # or nothing, before another directive
 _OUTSIDE = _run_up_to(b"", b"entry", _DECLARATION)
 _HEAD = _run_up_to(b"{;", b"entry|maxntid|reqntid", b"")
 _REST_OF_HEAD = _run_up_to(b"{;", b"entry", b"")
 _STRING_OR_COMMENT = re.compile(rb"%b|%b" % (_QUOTED, _COMMENT), re.DOTALL)
 """The first match counts: a comment may contain quotes, and a string comment signs."""
-_LONGEST_NUMBER = 40
-"""Digits."""
+_LONGEST_NUMBER = 40  # digits
 _DEBUG_LINE = re.compile(rb"^[ \t]*\.(?:file|loc)\b[^\n]*", re.MULTILINE)
 
 
@@ -190,8 +186,7 @@ _VARIABLE = (
 )
 _STATIC = rb"(?P<plain>.+?)__static__[0-9a-f]+"
 _USED = b"__clang_gpu_used_external"
-_LEAST = 2
-"""Variables in an initializer whose order is open."""
+_LEAST = 2  # variables in an initializer whose order is open
 
 
 def settled(module: bytes) -> bytes:

@@ -39,12 +39,10 @@ from offload_tool.io import StrPath
 
 _INFO = b".nv.info"
 _SHARED, _LOCAL = b".nv.shared.", b".nv.local."
-_ENTRY = 0x10
-"""Bit in st_other."""
+_ENTRY = 0x10  # bit in st_other
 _HEAD = struct.Struct("<BBH")
 _SYMBOL_VALUE, _THREADS = struct.Struct("<II"), struct.Struct("<III")
-_BYTES = 4
-"""The format with a size."""
+_BYTES = 4  # the format with a size
 _REGCOUNT, _MIN_STACK_SIZE, _MAX_THREADS, _REQNTID = 0x2F, 0x12, 0x05, 0x10
 
 

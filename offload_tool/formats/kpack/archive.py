@@ -56,16 +56,12 @@ FOLDER = ".kpack"
 """Folder of the archives in a tree."""
 NONE, ZSTD = SCHEMES = ("none", "zstd-per-kernel")
 _HEADER = struct.Struct("<4sIQ")
-_DATA = 64
-"""Offset of the code objects."""
+_DATA = 64  # offset of the code objects
 _VERSION = 1
-_MIN_ENTRY = 8
-"""Smallest entry with its key, in bytes."""
+_MIN_ENTRY = 8  # smallest entry with its key, in bytes
 _COUNT = struct.Struct("<I")
-_MAX_FRAMES = 1 << 20
-"""The runtime rejects more."""
-_MAX_DATA = 1 << 32
-"""Bytes of all frames; the runtime rejects more."""
+_MAX_FRAMES = 1 << 20  # the runtime rejects more
+_MAX_DATA = 1 << 32  # bytes of all frames; the runtime rejects more
 _MAX_NUMBER = (1 << 64) - 1
 _LEVEL = 3
 _MAX_IN_MEMORY = 64 << 20
@@ -74,34 +70,30 @@ _CHUNK = 4 << 20
 
 
 class KpackImage(NamedTuple):
-    """A code object for one key and one target ID."""
+    """A code object for one key and one target ID.
+
+    Offset and sizes, stored and decompressed, are in bytes; `is_compressed` ones are zstd frames.
+    """
 
     key: str
     target_id: str
     offset: int
-    """Offset of the code object, or of its zstd frame, in the data."""
     stored_size: int
-    """Stored size in bytes."""
     size: int
-    """Decompressed size in bytes."""
     metadata: bytes
     """MessagePack; empty if there is none."""
     is_compressed: bool
-    """Whether it is stored as a zstd frame."""
 
 
 class KpackArchive(NamedTuple):
-    """The content of an archive."""
+    """The content of an archive: group, scheme (one of `SCHEMES`), and images in table order."""
 
     group: str
     target_ids: tuple[str, ...]
     """Target IDs that the archive lists; runtimes find no others."""
     scheme: str
-    """One of `SCHEMES`."""
     images: tuple[KpackImage, ...]
-    """In table order."""
     unknown: tuple[str, ...]
-    """Unknown keys of the table."""
 
     def check_known(self, path: StrPath) -> None:
         """Raise UnsupportedError if the table has unknown keys, which a rewrite would lose."""
@@ -371,14 +363,12 @@ class _KpackReader:
 
 
 class NewKpackImage(NamedTuple):
-    """A code object to store."""
+    """A code object to store under a `kernel_key`; `content` is read when it is written."""
 
     key: str
-    """The result of `kernel_key`."""
     target_id: str
     """In the form of bundle entry IDs: ``gfx942:sramecc+:xnack-``."""
     content: FileRange
-    """The code object, read when the image is written."""
     packed_from: int | None = None
     """Decompressed size in bytes, if `content` is a zstd frame of another archive."""
     metadata: bytes = b""

@@ -191,7 +191,6 @@ class MarkedWrapper(NamedTuple):
     position: int
     """Index of the wrapper in the file, from 0."""
     key: str
-    """Key of its code objects in an archive."""
     marker: KpackMarker
 
 

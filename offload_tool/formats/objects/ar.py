@@ -81,8 +81,7 @@ _ATTRIBUTES = (
 """Field, begin and end in the header, allowed values. COFF leaves some blank, or uses -1."""
 _SIZE_AT = 48
 _NAME_END = re.compile(rb"/?\n|\0")
-_MAX_NAME = 1 << 16
-"""Bytes; bounds the time if all members of a broken file share one long name."""
+_MAX_NAME = 1 << 16  # bytes; bounds the time if all members of a broken file share one long name
 _SHORT_NAME = 15
 _MAX_SIZE = 10**10
 _WIDE_OFFSET = 1 << 32
@@ -93,8 +92,7 @@ OBJECTS_BEGIN = frozenset(
     {magic[0] for magic in (ELF, *BITCODES, DOS)} | {machine & 0xFF for machine in MACHINES}
 )
 """The first bytes of all object formats; other files have no symbols."""
-_ELF_MIN_SIZE = 18
-"""LLVM takes no smaller file for an object."""
+_ELF_MIN_SIZE = 18  # LLVM takes no smaller file for an object
 
 
 class ArchiveMember(NamedTuple):
@@ -107,7 +105,6 @@ class ArchiveMember(NamedTuple):
     size: int
     """Bytes, according to the header; a thin archive's file may have changed since."""
     header_offset: int
-    """Offset of the member's header in the archive, in bytes."""
     path: Path | None = None
     """The file with the content, in a thin archive."""
 
@@ -145,7 +142,6 @@ class ArchiveReader:
         self.indexes = 0
         self.names: memoryview | None = None
         self.count = 0
-        """Number of members found so far."""
         self.attributes = b""
         """Header fields of the last member; in most archives they are equal everywhere."""
 
@@ -379,7 +375,6 @@ class NewMember(NamedTuple):
 
     name: str
     size: int
-    """Bytes of the content."""
     symbols: bytes | None = None
     """Names for the symbol index, each ended by NUL; None if the member is not an object.
 

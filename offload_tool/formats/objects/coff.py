@@ -24,8 +24,7 @@ from offload_tool.io import StrPath
 
 _HEADER = struct.Struct("<2xH4xIIH2x")
 """Number of sections, position and number of symbols, size of the optional header."""
-_SECTION = struct.Struct("<8s8xII16x")
-"""Name, size and position of the raw data."""
+_SECTION = struct.Struct("<8s8xII16x")  # name, size and position of the raw data
 _SYMBOL = struct.Struct("<8sIHHBB")
 _PE_OFFSET_AT = 60
 _PE = b"PE\0\0"
@@ -39,8 +38,7 @@ MACHINES = frozenset(
     | {version << 8 | low for version in (1, 2) for low in (0x4C, 0x66, 0x83, 0x84, 0xC4, 0xF0)}
 )
 """Machines that LLVM recognises as COFF by the first two bytes, little-endian."""
-_SHARED = 4
-"""As in `offload_tool.formats.objects.elf.reader`."""
+_SHARED = 4  # as in `offload_tool.formats.objects.elf.reader`
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _CLASS_EXTERNAL, _CLASS_WEAK = 2, 105
 _WEAK_ALIAS = 3

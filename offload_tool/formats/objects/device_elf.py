@@ -56,20 +56,16 @@ from offload_tool.io import StrPath
 if TYPE_CHECKING:
     from offload_tool.io.write_plan import FilePlan
 
-_ELF64_LITTLE = b"\2\1"
-"""e_ident[EI_CLASS] and e_ident[EI_DATA]."""
+_ELF64_LITTLE = b"\2\1"  # e_ident[EI_CLASS] and e_ident[EI_DATA]
 _ABI, _ABI_VERSION, _FLAGS_AT, _HEADER_SIZE = 7, 8, 48, 64
 _HSA = 64
-_ABI_V6 = 4
-"""ELFABIVERSION_AMDGPU_HSA_V6."""
-_GENERIC_VERSION = 24
-"""Lowest bit of the generic version in e_flags of version 6."""
+_ABI_V6 = 4  # ELFABIVERSION_AMDGPU_HSA_V6
+_GENERIC_VERSION = 24  # lowest bit of the generic version in e_flags of version 6
 _AMD_TRIPLE, _CUDA_TRIPLE = "amdgcn-amd-amdhsa-", "nvptx64-nvidia-cuda-unknown"
 _FEATURES = (("sramecc", 10, 9), ("xnack", 8, 8))
 """Name, lowest bit from version 4 on, and bit of version 3."""
 _SETTINGS = ("", "", "-", "+")
-_CUDA_SHIFTS = {7: 0, 8: 8}
-"""Lowest bit of the processor's number by EI_ABIVERSION."""
+_CUDA_SHIFTS = {7: 0, 8: 8}  # lowest bit of the processor's number by EI_ABIVERSION
 _OLD_LETTER = 11
 _NOTES_SECTION, _NOTE_NAME = b".note.openmp", b"LLVMOMPOFFLOAD\0"
 _NOTES = {1: b"1.0", 2: b"LLVM", 3: b"15.0.6"}

@@ -49,8 +49,7 @@ def kind_outside_bundles(kind: str) -> str:
     return OffloadKind.HIP if kind == OffloadKind.HIPV4 else kind
 
 
-_VIRTUAL = re.compile(r"\A(compute|lto)_")
-"""Prefixes of CUDA's PTX and NVVM instead of ``sm_``."""
+_VIRTUAL = re.compile(r"\A(compute|lto)_")  # prefixes of CUDA's PTX and NVVM instead of ``sm_``
 
 # Messages of clang-offload-bundler 22, verbatim.
 _WRONG_FORMAT = (

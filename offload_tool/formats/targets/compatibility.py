@@ -71,12 +71,10 @@ _UNSURE = 1 << 20
 
 @frozen
 class Fit:
-    """Why a device can load a code object."""
+    """Why a device can load a code object: one of `RULES`, and a reason to be printed after it."""
 
     rule: str
-    """One of `RULES`."""
     reason: str
-    """Brief reason, printed after the rule's name."""
     is_sure: bool = True
     """False if some runtimes would skip it."""
     rank: int = 0
@@ -179,13 +177,11 @@ def _native_fit(code: BundleEntryID, device: BundleEntryID) -> Fit:
 
 
 class CudaTarget(NamedTuple):
-    """The parts of names such as ``sm_90a`` and ``compute_80``."""
+    """The parts of a name: ``sm``, ``compute``, ``lto`` or ``tile``; number; ``a``, ``f`` or none."""
 
     form: str
-    """``sm``, ``compute``, ``lto`` or ``tile``."""
     number: int
     suffix: str
-    """``a``, ``f`` or empty."""
 
     @classmethod
     def parse(cls, text: str) -> CudaTarget | None:

@@ -53,8 +53,7 @@ from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, co
 _EM_MIPS = 8
 _RELOCATIONS = frozenset({elf.SHT_RELA, elf.SHT_REL, elf.SHT_CREL})
 _GRP_COMDAT = 1
-_MAX_SEGMENTS = 256
-"""A program has about ten; the time grows with the square."""
+_MAX_SEGMENTS = 256  # a program has about ten; the time grows with the square
 
 
 def plan_elf(

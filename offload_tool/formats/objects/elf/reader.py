@@ -41,8 +41,7 @@ _CUDA_TYPES = dict.fromkeys((0x70000007, 0x70000009, 0x7000000A, 0x70000015), SH
 """Sections of relocatable cubins: global, local, shared and reserved shared memory. Linked cubins
 have them as SHT_NOBITS too. Source: ptxas 12.9 to 13.5, observed."""
 _PN_XNUM = 0xFFFF
-_MAX_ALIGN = 1 << 32
-"""Bytes; a broken alignment must not make the new file larger than any disk."""
+_MAX_ALIGN = 1 << 32  # bytes; a broken alignment must not make the new file larger than any disk
 _NAMES_BUDGET = 16
 _SHARED = 4
 """Limit of the total size of sections, or notes, in file sizes; known files need at most 1."""

@@ -40,14 +40,13 @@ _MASK = (1 << 64) - 1
 
 
 class _Relocation(NamedTuple):
+    """An entry of a section, at an offset of the file, for the pointer at an address."""
+
     offset: int
-    """Offset of the entry in the file."""
     address: int
-    """Address of the pointer."""
     info: int
     addend: int
     section: int
-    """Number of the section with the entry."""
 
 
 class LinkedPointers:

@@ -54,8 +54,7 @@ from offload_tool.util.frozen import frozen
 
 _PF_R = 4
 _FILL = b".offload_fill"
-_SYMBOLS = 4096
-"""Symbols per batch: a large program has millions."""
+_SYMBOLS = 4096  # symbols per batch: a large program has millions
 _PAGE = 4096
 _SMALL_PAGES = frozenset({3, 22, 62, 243})
 """Machines whose pages are never larger than 4096 bytes: i386, s390x, x86-64, RISC-V."""
@@ -68,16 +67,12 @@ of a process's 65530 mappings."""
 
 @frozen
 class Replacement:
-    """New content for a range of a section."""
+    """New content for `size` bytes of a section; `start` counts from the file's beginning."""
 
     section: int
-    """Number of the section."""
     start: int
-    """Start of the old content, in bytes from the beginning of the file."""
     size: int
-    """Size of the old content in bytes."""
     plan: FilePlan
-    """The new content."""
 
 
 class _Room(NamedTuple):
@@ -86,7 +81,6 @@ class _Room(NamedTuple):
     section: int
     start: int
     plan: FilePlan
-    """The new content."""
     end: int
 
     @property
@@ -182,7 +176,6 @@ class _Rewriter:
         self.literals: list[tuple[int, bytes]] = []
         """Bytes to write at offsets of the old file."""
         self.names: bytes | None = None
-        """A new table of section names."""
         self.appended: tuple[int, FilePlan] | None = None
         """Content at the end of the new file, and its offset there."""
         self.cut([])
