@@ -229,7 +229,7 @@ def check_file_type(file_type: str) -> None:
 
 
 class ReadBundle(NamedTuple):
-    """One of the bundles of a file, in which it has `size` bytes; `report` is None if it is plain."""
+    """One of the bundles of a file, of `size` bytes there; `report` is None if it is plain."""
 
     offset: int
     size: int

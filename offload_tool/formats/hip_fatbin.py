@@ -87,7 +87,7 @@ _WRAPPER_VERSION = 1
 
 
 class HipWrapper(NamedTuple):
-    """A wrapper: section number, offset in the file in bytes, magic, and index in the kernel key."""
+    """A wrapper: section, offset in the file in bytes, magic, and index in the kernel key."""
 
     section: int
     offset: int

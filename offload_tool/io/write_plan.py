@@ -24,7 +24,6 @@ from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
 HOST = -1
 """The number of the edited file."""
 _ZEROS = bytes(1 << 20)
-_CHANGED = "changed its size while it was read; try again"
 
 Source: TypeAlias = "InputFile | bytes | memoryview"
 
@@ -48,8 +47,12 @@ def _reopen(path: StrPath, size: int) -> InputFile:
     source = InputFile(path)
     if len(source) != size:
         source.close()
-        raise FileError(path, _CHANGED)
+        raise _changed(path)
     return source
+
+
+def _changed(path: StrPath) -> FileError:
+    return FileError(path, "changed its size while it was read; try again")
 
 
 class Literal(NamedTuple):
@@ -161,7 +164,7 @@ def _bound(piece: Piece, host: Source | int, contents: Sequence[Source]) -> Piec
     source = contents[piece.source]
     if len(source) != piece.size:
         if isinstance(source, InputFile):
-            raise FileError(source.path, _CHANGED)
+            raise _changed(source.path)
         raise ValueError(f"{len(source)} bytes for the {piece.size} of content {piece.source}")
     return piece._replace(source=source)
 

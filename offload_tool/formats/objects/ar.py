@@ -153,10 +153,12 @@ class ArchiveReader:
                 imports_checked = True
                 first, *others = ArchiveReader(self.data, self.path).read()
                 if all(other.name == first.name for other in others):  # of one DLL
-                    message = f"this is the COFF import library of '{first.name}', which holds no "
-                    message += "code; give the static library"
-                    at = first.header_offset
-                    raise UnsupportedError(message, path=self.path, offset=at)
+                    raise UnsupportedError(
+                        f"this is the COFF import library of '{first.name}', which holds no code; "
+                        "give the static library",
+                        path=self.path,
+                        offset=first.header_offset,
+                    )
             yield member
 
     def read_plain(self, position: int) -> tuple[bytes, int, int] | None:

@@ -177,7 +177,7 @@ def _native_fit(code: BundleEntryID, device: BundleEntryID) -> Fit:
 
 
 class CudaTarget(NamedTuple):
-    """The parts of a name: ``sm``, ``compute``, ``lto`` or ``tile``; number; ``a``, ``f`` or none."""
+    """A name's parts: ``sm``, ``compute``, ``lto`` or ``tile``; number; ``a``, ``f`` or none."""
 
     form: str
     number: int
