@@ -39,30 +39,19 @@ from offload_tool.containers.walk import (
 )
 from offload_tool.errors import NoContainerError, OffloadError, UnsupportedError
 from offload_tool.formats.bundle.object_file import is_object_file
+from offload_tool.formats.cuda import object_section
 from offload_tool.formats.cuda.fatbin import (
     CudaFatbin,
     cuda_fatbin_size,
     find_cuda_fatbin,
     read_cuda_fatbin,
 )
-from offload_tool.formats.cuda.object_section import (
-    PLACEHOLDER,
-    RELOCATABLE_SECTION,
-    linked_fatbins,
-)
-from offload_tool.formats.cuda.object_section import SECTIONS as CUDA_SECTIONS
 from offload_tool.formats.hip_fatbin import SECTION as HIP_SECTION
 from offload_tool.formats.hip_fatbin import WRAPPER_SECTION, WRAPPER_SIZE
 from offload_tool.formats.magic import OFFLOAD_BINARY, begins, next_content
 from offload_tool.formats.objects.coff import CoffSection
 from offload_tool.formats.objects.device_elf import read_code_object
 from offload_tool.formats.objects.elf import reader as elf
-from offload_tool.formats.objects.elf.reader import (
-    ElfTables,
-    is_elf,
-    is_elf_header,
-    read_elf_tables,
-)
 from offload_tool.formats.offload_binary import iter_offload_binaries, unpacked
 from offload_tool.formats.targets import triple
 from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
@@ -71,11 +60,14 @@ from offload_tool.io.limits import effective_budget
 from offload_tool.util.frozen import frozen, replaced
 
 _COFF_NAME = 8  # bytes; longer section names are cut in a linked PE image
-CUDA_SECTION_NAMES = (*CUDA_SECTIONS, *(name[:_COFF_NAME] for name in CUDA_SECTIONS))
+CUDA_SECTION_NAMES = (
+    *object_section.SECTIONS,
+    *(name[:_COFF_NAME] for name in object_section.SECTIONS),
+)
 """Sections that hold only fat binaries, in ELF and PE files."""
 _FULL_NAMES = {
     name[:_COFF_NAME].encode(): name.encode()
-    for name in (HIP_SECTION, OFFLOADING_SECTION, *CUDA_SECTIONS)
+    for name in (HIP_SECTION, OFFLOADING_SECTION, *object_section.SECTIONS)
 }
 _SHT_PROGBITS, _SHF_EXECINSTR = 1, 4
 _CUDA_TRIPLE = "nvptx64-nvidia-cuda-unknown"
@@ -170,7 +162,7 @@ class _FindPolicy(Policy):
         self.markers = markers
         """Whether to report images that host programs have in kpack archives."""
 
-    def elf_section(self, tables: ElfTables, number: int) -> FileFormat | None:
+    def elf_section(self, tables: elf.ElfTables, number: int) -> FileFormat | None:
         row = tables.sections[number]
         if not row.has_content or not row.sh_size:
             return None
@@ -182,7 +174,7 @@ class _FindPolicy(Policy):
             if is_marked(tables, number):
                 return FileFormat.KPACK_MARKER
         kind = _section_format(tables.data, tables.names[number], row.sh_offset)
-        if kind is FileFormat.CUDA_FATBIN and tables.content(number) == PLACEHOLDER:
+        if kind is FileFormat.CUDA_FATBIN and tables.content(number) == object_section.PLACEHOLDER:
             return None  # a host object of this package, which gets its fat binary later
         is_data = row.sh_type == _SHT_PROGBITS and not row.sh_flags & _SHF_EXECINSTR
         return FileFormat.CUDA_FATBIN if kind is None and is_data else kind
@@ -268,9 +260,9 @@ def containers_in(source: InputFile, label: str) -> Iterator[FoundContainer]:
 
 
 def _no_images(data: memoryview, path: StrPath) -> NoContainerError:
-    if is_elf_header(data):
+    if elf.is_elf_header(data):
         message = f"expected device images, found an ELF file without a {HIP_SECTION} section "
-        message += f"(nor {OFFLOADING_SECTION} or {', '.join(CUDA_SECTIONS)})"
+        message += f"(nor {OFFLOADING_SECTION} or {', '.join(object_section.SECTIONS)})"
         return NoContainerError(message, path=path)
     names = {FileFormat.ARCHIVE: "an archive", FileFormat.BITCODE: "bitcode", None: ""}
     name = names.get(recognise(data), "") or ("an object file" if is_object_file(data) else "")
@@ -366,7 +358,7 @@ def _marked_images(region: Region) -> Iterator[FoundContainer]:
     from offload_tool.containers.kpack import wrapper_code_objects
 
     location = region.location
-    tables = read_elf_tables(location.source.data, path=location.label)
+    tables = elf.read_elf_tables(location.source.data, path=location.label)
     for wrapper, entries, faults in wrapper_code_objects(tables, location):
         at = region.start + WRAPPER_SIZE * wrapper.position
         images = tuple(_image(name, entry, None, size) for name, entry, size in entries)
@@ -378,7 +370,7 @@ def _code_object(region: Region) -> Iterator[FoundContainer]:
     """Yield a code object, which is a file or in a region, as a container of one image."""
     location, data = region.location, region.location.source.data[region.start : region.end]
     if region.is_stray:  # other data follows
-        tables = read_elf_tables(data, path=location.label)
+        tables = elf.read_elf_tables(data, path=location.label)
         ends = [row.sh_offset + row.sh_size for row in tables.sections if row.has_content]
         ends += [row.p_offset + row.p_filesz for row in tables.segments]
         data = data[: max(*ends, tables.header_offset(len(tables.sections)), 0)]
@@ -394,8 +386,10 @@ def _cuda_fatbins(region: Region) -> Iterator[FoundContainer]:
     data = location.source.data[: region.end]
     forgotten = region.start
     linked: list[FoundImage] = []
-    if region.section == RELOCATABLE_SECTION and is_elf(data):
-        for offset in linked_fatbins(read_elf_tables(location.source.data, path=location.label)):
+    if region.section == object_section.RELOCATABLE_SECTION and elf.is_elf(data):
+        for offset in object_section.linked_fatbins(
+            elf.read_elf_tables(location.source.data, path=location.label)
+        ):
             fatbin = read_cuda_fatbin(location.source.data, offset, path=location.label)
             linked += _cuda_images(location, fatbin)
     for position in _cuda_offsets(region, data):

@@ -30,12 +30,6 @@ from offload_tool.formats.cuda.object_section import PLACEHOLDER, RELOCATABLE_SE
 from offload_tool.formats.host_symbols import CudaHostCode, cuda_host_code, union
 from offload_tool.formats.magic import BUNDLE
 from offload_tool.formats.objects.elf import reader as elf
-from offload_tool.formats.objects.elf.reader import (
-    ElfTables,
-    SectionHeader,
-    is_elf,
-    read_elf_tables,
-)
 from offload_tool.formats.targets.bundle_entry_id import kind_outside_bundles
 from offload_tool.io import InputFile, StrPath
 
@@ -58,7 +52,7 @@ class _Policy(Policy):
         self.files.update(dict.fromkeys(location.files))
         return file_format in _SEARCHED and _may_have_code(location)
 
-    def elf_section(self, tables: ElfTables, number: int) -> FileFormat | None:
+    def elf_section(self, tables: elf.ElfTables, number: int) -> FileFormat | None:
         found = _FORMATS.get(tables.names[number])
         is_empty = found is not None and tables.content(number) in (b"", PLACEHOLDER)
         return None if is_empty else found
@@ -67,14 +61,14 @@ class _Policy(Policy):
 def _may_have_code(location: Location) -> bool:
     """Return False if an object has no such section; programs are not linked again."""
     data = location.source.data
-    if not is_elf(data):
+    if not elf.is_elf(data):
         return True
-    tables = ElfTables(data, location.label)
+    tables = elf.ElfTables(data, location.label)
     section = tables.elf_class.section
     raw = data[tables.header_offset(tables.names_index) :][: section.size]
     if tables.header.e_type != elf.ET_REL or len(raw) < section.size:
         return False
-    row = SectionHeader(*section.unpack(raw))
+    row = elf.SectionHeader(*section.unpack(raw))
     names = bytes(data[row.sh_offset : row.sh_offset + row.sh_size])
     return any(name in names for name in (*_FORMATS, BUNDLE))
 
@@ -116,8 +110,8 @@ def _is_registered(path: StrPath) -> bool:
     """Return whether an archive has the result of a device link, of nvcc's or this package's."""
     found, is_linked = CudaHostCode(), False
     for file in open_file_or_members(path):
-        if is_elf(file.source.data):
-            tables = read_elf_tables(file.source.data, path=file.label)
+        if elf.is_elf(file.source.data):
+            tables = elf.read_elf_tables(file.source.data, path=file.label)
             found = union(found, cuda_host_code(tables))
             is_linked |= any(each.name.startswith(_LINKED) for each in tables.named_symbols())
     return (is_linked or bool(found.defined)) and not (found.unresolved or found.has_entries)

@@ -26,29 +26,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.containers.walk import OFFLOADING_SECTION, open_file_or_members
 from offload_tool.errors import CodeObjectError, UnsupportedError, UsageError
+from offload_tool.formats import hip_fatbin, host_symbols
 from offload_tool.formats.bitcode.module import is_bitcode
 from offload_tool.formats.cuda import object_section
 from offload_tool.formats.cuda.fatbin import NewCudaEntry, plan_cuda_fatbin
-from offload_tool.formats.hip_fatbin import (
-    EMBEDDED,
-    EMBEDDED_BUNDLE,
-    EMBEDDED_MARKER,
-    FATBIN,
-    KPACKED,
-    NOTHING_EMBEDDED,
-    TOOLS_MARKER,
-    cuid_hash,
-    plan_embedding,
-    symbol_names,
-    wrappers_of,
-)
-from offload_tool.formats.host_symbols import (
-    ENTRY_SECTION,
-    HipHostCode,
-    bitcode_host_code,
-    hip_host_code,
-    union,
-)
 from offload_tool.formats.objects.ar import NewMember, plan_archive
 from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import SHT_LLVM_OFFLOADING, is_elf, read_elf_tables
@@ -109,7 +90,7 @@ def embed_bundle(
     """
     for_all, is_wanted = False, True
     if cuid is not None:
-        hashes = [cuid_hash(cuid)]
+        hashes = [hip_fatbin.cuid_hash(cuid)]
     else:
         code = read_host_files(list(host_files))
         if code.has_entries and not options.registers_entries:
@@ -124,12 +105,14 @@ def embed_bundle(
         is_wanted = code.needs_bundle or options.is_marker or code.has_entries
     with InputFile(bundle) as source:
         if is_wanted:
-            target = EMBEDDED_MARKER if options.is_marker else EMBEDDED_BUNDLE
-            plan = plan_embedding(hashes, len(source), host_triple, for_all=for_all, into=target)
+            target = hip_fatbin.EMBEDDED_MARKER if options.is_marker else hip_fatbin.EMBEDDED_BUNDLE
+            plan = hip_fatbin.plan_embedding(
+                hashes, len(source), host_triple, for_all=for_all, into=target
+            )
         else:
-            plan = plan_embedding([], 0, host_triple, into=NOTHING_EMBEDDED)
+            plan = hip_fatbin.plan_embedding([], 0, host_triple, into=hip_fatbin.NOTHING_EMBEDDED)
         if options.as_archive:
-            names = "\0".join([*symbol_names(hashes, for_all=for_all), ""]).encode()
+            names = "\0".join([*hip_fatbin.symbol_names(hashes, for_all=for_all), ""]).encode()
             plan = plan_archive([NewMember(_MEMBER, plan.size, names)]).plan([plan])
         with replace_file(output, keep_equal=keep_equal) as out:
             plan.bound(b"", [source] if is_wanted else [b""]).write_to(out)
@@ -138,27 +121,28 @@ def embed_bundle(
 def embed_tools_marker(marker: StrPath, output: StrPath, *, host_triple: str) -> None:
     """Write the object with a linked file's kpack marker, for AMD's tools; raise UsageError."""
     with InputFile(marker) as source:
-        plan = plan_embedding([], len(source), host_triple, into=TOOLS_MARKER)
+        plan = hip_fatbin.plan_embedding([], len(source), host_triple, into=hip_fatbin.TOOLS_MARKER)
         with replace_file(output) as out:
             plan.bound(b"", [source]).write_to(out)
 
 
-def read_host_files(paths: Sequence[StrPath]) -> HipHostCode:
+def read_host_files(paths: Sequence[StrPath]) -> host_symbols.HipHostCode:
     """Return the symbols and entries of the host files that one bundle completes; some add none.
 
     Raises UsageError without an object, CodeObjectError for kernels that nothing would register.
     """
-    found, has_objects = HipHostCode(), False
+    found, has_objects = host_symbols.HipHostCode(), False
     for path in paths:
         for name, code in _host_code_in(path):
             has_objects = True
             if code.unregistered:
                 raise CodeObjectError(
                     f"'{name}': no code registers the kernel {min(code.unregistered)}: expected an "
-                    f"undefined symbol {FATBIN}_<hash>, or a section {ENTRY_SECTION} with an "
-                    "entry for it, found neither; was it compiled as HIP, by clang alone?"
+                    f"undefined symbol {hip_fatbin.FATBIN}_<hash>, or a section "
+                    f"{host_symbols.ENTRY_SECTION} with an entry for it, found neither; was it "
+                    "compiled as HIP, by clang alone?"
                 )
-            found = union(found, code)
+            found = host_symbols.union(found, code)
     if not has_objects:
         listed = ", ".join(f"'{name}'" for name in paths) or "no file"
         raise UsageError(
@@ -168,13 +152,13 @@ def read_host_files(paths: Sequence[StrPath]) -> HipHostCode:
     return found
 
 
-def _host_code_in(path: StrPath) -> Iterator[tuple[str, HipHostCode]]:
+def _host_code_in(path: StrPath) -> Iterator[tuple[str, host_symbols.HipHostCode]]:
     for location in open_file_or_members(path):
         data, name = location.source.data, location.label
         if is_bitcode(data):  # a host object of -flto
-            yield name, bitcode_host_code(data)
+            yield name, host_symbols.bitcode_host_code(data)
         elif is_elf(data):
-            yield name, hip_host_code(read_elf_tables(data, path=name))
+            yield name, host_symbols.hip_host_code(read_elf_tables(data, path=name))
 
 
 def write_cuda_fatbin(
@@ -221,7 +205,7 @@ def embed_cuda_fatbin(
     with InputFile(host_object) as host, InputFile(fatbin) as images:
         has_placeholder = object_section.find_placeholder(host.data, path=host_object) is not None
         tables = read_elf_tables(host.data, path=host_object)
-        if not has_placeholder and not hip_host_code(tables).unregistered:
+        if not has_placeholder and not host_symbols.hip_host_code(tables).unregistered:
             with replace_file(output, keep_equal=keep_equal) as out:
                 out.copy(host)
             return
@@ -295,8 +279,8 @@ def mark_host_file(path: StrPath, output: StrPath) -> None:
         parts: list[FileRange | bytes] = []
         done = 0
         for at in sorted(set(_magics_in(path))):
-            parts += [source.range(done, at - done), KPACKED]
-            done = at + len(KPACKED)
+            parts += [source.range(done, at - done), hip_fatbin.KPACKED]
+            done = at + len(hip_fatbin.KPACKED)
         parts.append(source.range(done, len(source) - done))
         with replace_file(output) as out:
             FilePlan.of(parts).write_to(out)
@@ -336,11 +320,11 @@ def _magics_in(path: StrPath) -> Iterator[int]:
             raise UnsupportedError(message + "changed; compile it without", path=location.label)
         if not is_elf(data):
             continue
-        for wrapper in wrappers_of(read_elf_tables(data, path=location.label)):
+        for wrapper in hip_fatbin.wrappers_of(read_elf_tables(data, path=location.label)):
             if location.base is None:
                 raise UnsupportedError(
                     "a thin archive cannot be changed; make an archive of its members ('ar rcs')",
                     path=location.label,
                 )
-            if wrapper.magic == EMBEDDED:
+            if wrapper.magic == hip_fatbin.EMBEDDED:
                 yield location.base + wrapper.offset

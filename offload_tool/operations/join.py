@@ -36,15 +36,7 @@ from offload_tool.errors import (
 )
 from offload_tool.formats.bundle.binary import plan_bundle
 from offload_tool.formats.hip_fatbin import ALIGNMENT, WRAPPER_SECTION
-from offload_tool.formats.kpack.archive import (
-    SUFFIX,
-    KpackArchive,
-    KpackImage,
-    images_by_key,
-    kernel_key,
-    read_kpack,
-    unpacked_kpack_image,
-)
+from offload_tool.formats.kpack import archive as kpack
 from offload_tool.formats.kpack.marker import (
     PLACEHOLDER,
     KpackMarker,
@@ -132,8 +124,10 @@ class _Archive:
         self.anywhere = anywhere
         """Whether only the last part of its name counts: it was given as a single file."""
         self.location = location
-        self.archive: KpackArchive = read_kpack(location.source.data, path=location.label)
-        self.images = images_by_key(self.archive)
+        self.archive: kpack.KpackArchive = kpack.read_kpack(
+            location.source.data, path=location.label
+        )
+        self.images = kpack.images_by_key(self.archive)
         self.requested: set[str] = set()
 
     def target_ids(self, pattern: str) -> tuple[str, ...]:
@@ -185,7 +179,7 @@ class _Joining:
         for row in wrappers.rows:
             at = wrappers.pointers.offset(row.target)
             marker, _ = read_marker(tables.data, path=location.label, offset=at)
-            key = kernel_key(marker.kernel_name, row.wrapper.number)
+            key = kpack.kernel_key(marker.kernel_name, row.wrapper.number)
             keys.append(key)
             if key not in starts:
                 bundle = self._bundle(location, name, marker, key, tables.header.e_machine)
@@ -201,7 +195,7 @@ class _Joining:
     def _bundle(
         self, location: Location, name: str, marker: KpackMarker, key: str, machine: int
     ) -> FilePlan:
-        found: dict[str, tuple[_Archive, KpackImage]] = {}
+        found: dict[str, tuple[_Archive, kpack.KpackImage]] = {}
         for path in marker.search_paths:
             pattern = posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
             for archive in self.archives.values():
@@ -224,11 +218,11 @@ class _Joining:
         empty = InputFile.from_data(location.label, memoryview(b""))
         return plan_bundle(rows, ALIGNMENT).plan([empty.range(0, 0), *contents])
 
-    def _content(self, archive: _Archive, image: KpackImage) -> FileRange:
+    def _content(self, archive: _Archive, image: kpack.KpackImage) -> FileRange:
         source = archive.location.source
         if not image.is_compressed:
             return source.range(image.offset, image.size)
-        data = unpacked_kpack_image(source.data, image, path=archive.location.label)
+        data = kpack.unpacked_kpack_image(source.data, image, path=archive.location.label)
         content = self.spool.append(lambda out: out.write(data))
         source.forget()
         return content
@@ -236,7 +230,7 @@ class _Joining:
     def _open_archives(self, tree: Tree) -> set[str]:
         names = set()
         for file in tree.files:
-            if file.kind == "file" and file.name.endswith(SUFFIX):
+            if file.kind == "file" and file.name.endswith(kpack.SUFFIX):
                 location = self.stack.enter_context(tree.open(file))
                 if location is not None and recognise(location.source.data) is FileFormat.KPACK:
                     self.add(tree.installed(file), location)

@@ -18,21 +18,9 @@ from typing import TypeAlias
 from offload_tool.containers.find import FoundContainer, FoundImage, find_containers
 from offload_tool.errors import OffloadError, TargetIDError
 from offload_tool.formats.objects.device_elf import generic_version
+from offload_tool.formats.targets import compatibility
 from offload_tool.formats.targets import triple as triples
 from offload_tool.formats.targets.bundle_entry_id import BundleEntryID, OffloadKind, has_all_fields
-from offload_tool.formats.targets.compatibility import (
-    COMPATIBLE,
-    EXACT,
-    GENERIC,
-    RULES,
-    SPIRV,
-    Fit,
-    completions,
-    find_fit,
-    is_amd,
-    is_cuda,
-    why_not,
-)
 from offload_tool.formats.targets.processors import product_processor
 from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.io import StrPath
@@ -79,14 +67,14 @@ class Device:
     def completed(self) -> Iterator[Device]:
         """Yield the devices covered by this name: each combination of its unset features."""
         if isinstance(self.target, TargetID):
-            for target in completions(self.target):
+            for target in compatibility.completions(self.target):
                 yield Device(str(target), target)
             return
         try:
             named = TargetID.parse(self.target.target_id, allow_unknown=True)
         except TargetIDError:
             return
-        for target in completions(named):
+        for target in compatibility.completions(named):
             entry = BundleEntryID(self.target.kind, self.target.triple, str(target))
             yield Device(str(entry), entry)
 
@@ -116,7 +104,7 @@ class Load:
     @property
     def is_native(self) -> bool:
         """Whether the image is code for the device's own processor."""
-        return self.rule in (EXACT, COMPATIBLE)
+        return self.rule in (compatibility.EXACT, compatibility.COMPATIBLE)
 
 
 @frozen
@@ -148,14 +136,16 @@ def candidates_of(images: Sequence[FoundImage]) -> Candidates:
 
 
 @functools.lru_cache(maxsize=256)
-def _best_fits(candidates: Candidates, device: Device, only_sure: bool) -> dict[int, Fit]:
+def _best_fits(
+    candidates: Candidates, device: Device, only_sure: bool
+) -> dict[int, compatibility.Fit]:
     """Return the indexes of images that `device` would load; an empty HIP image comes last."""
-    best: dict[object, tuple[tuple[int, ...], int, Fit]] = {}
+    best: dict[object, tuple[tuple[int, ...], int, compatibility.Fit]] = {}
     for index, (entry, is_missing) in enumerate(candidates):
         if entry.kind == OffloadKind.HOST and not isinstance(device.target, BundleEntryID):
             continue
         wanted = device.entry_id_for(entry)
-        fit = find_fit(entry, wanted)
+        fit = compatibility.find_fit(entry, wanted)
         if fit is None or (only_sure and not fit.is_sure):
             continue
         rank = (is_missing, *_rank(entry, wanted, fit), index)
@@ -168,14 +158,14 @@ def _best_fits(candidates: Candidates, device: Device, only_sure: bool) -> dict[
 
 def _runtime_key(image: BundleEntryID, wanted: BundleEntryID) -> object:
     """Return a key; a device loads only one of the images with equal keys."""
-    if wanted.kind in OffloadKind.ANY_HIP and is_amd(image):
+    if wanted.kind in OffloadKind.ANY_HIP and compatibility.is_amd(image):
         return OffloadKind.HIP  # ISA code and SPIR-V have different triples
     return wanted.kind, triples.meaning(wanted.triple)
 
 
-def _rank(entry: BundleEntryID, wanted: BundleEntryID, fit: Fit) -> tuple[int, ...]:
+def _rank(entry: BundleEntryID, wanted: BundleEntryID, fit: compatibility.Fit) -> tuple[int, ...]:
     return (
-        RULES.index(fit.rule),
+        compatibility.RULES.index(fit.rule),
         fit.rank,
         entry != wanted,
         (entry.kind, entry.target_id) != (wanted.kind, wanted.target_id),
@@ -213,10 +203,10 @@ def _cuda_companions(candidates: Candidates, device: Device, found: set[int]) ->
     loaded = {candidates[index][0] for index in found}
     companions = set()
     for index, (entry, _) in enumerate(candidates):
-        if not is_cuda(entry):
+        if not compatibility.is_cuda(entry):
             continue
-        fit = find_fit(entry, device.entry_id_for(entry))
-        if entry in loaded or (fit is not None and fit.rule == EXACT):
+        fit = compatibility.find_fit(entry, device.entry_id_for(entry))
+        if entry in loaded or (fit is not None and fit.rule == compatibility.EXACT):
             companions.add(index)
     return companions
 
@@ -224,7 +214,7 @@ def _cuda_companions(candidates: Candidates, device: Device, found: set[int]) ->
 def is_linked_for(linked: Candidates, device: Device) -> bool:
     """Return whether a device loads an image of its own from those `linked` of a source's code."""
     fits = _best_fits(linked, device, only_sure=False).values()
-    return any(fit.rule in (EXACT, COMPATIBLE) for fit in fits)
+    return any(fit.rule in (compatibility.EXACT, compatibility.COMPATIBLE) for fit in fits)
 
 
 def explain_loads(found: FoundContainer, device: Device) -> dict[int, Load]:
@@ -234,15 +224,17 @@ def explain_loads(found: FoundContainer, device: Device) -> dict[int, Load]:
         return {}
     candidates = candidates_of(images)
     served = _best_fits(candidates, device, only_sure=False)
-    is_native = all(fit.rule in (EXACT, COMPATIBLE) for fit in served.values())
+    is_native = all(
+        fit.rule in (compatibility.EXACT, compatibility.COMPATIBLE) for fit in served.values()
+    )
     others = set() if is_native else may_load(candidates, device) - set(served)
     loads = {}
     for index, fit in served.items():
         notes = [fit.reason]
         content = images[index].content
-        if fit.rule == GENERIC and generic_version(content.begin(BEGIN_SIZE)) == 0:
+        if fit.rule == compatibility.GENERIC and generic_version(content.begin(BEGIN_SIZE)) == 0:
             notes.append("its ELF header has no generic version, so that the loader refuses it")
-        if fit.rule in (GENERIC, SPIRV):
+        if fit.rule in (compatibility.GENERIC, compatibility.SPIRV):
             notes += (
                 f"{images[other].id} where {_open_features(images[other], device)}"
                 for other in sorted(others)
@@ -308,8 +300,8 @@ def match_images(
 def _reasons(images: Sequence[FoundImage], device: Device) -> Iterator[tuple[str, str]]:
     for image in images:
         wanted = device.entry_id_for(image.entry_id)
-        fits = find_fit(image.entry_id, wanted) is not None
-        yield image.id, _EMPTY if fits else why_not(image.entry_id, wanted)
+        fits = compatibility.find_fit(image.entry_id, wanted) is not None
+        yield image.id, _EMPTY if fits else compatibility.why_not(image.entry_id, wanted)
 
 
 def _is_native(image: FoundImage, device: Device) -> bool:

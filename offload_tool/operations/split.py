@@ -40,15 +40,7 @@ from offload_tool.errors import (
     UsageError,
 )
 from offload_tool.formats.hip_fatbin import SECTION
-from offload_tool.formats.kpack.archive import (
-    FOLDER,
-    SCHEMES,
-    ZSTD,
-    NewKpackImage,
-    archive_name,
-    kernel_key,
-    spooled_kpack,
-)
+from offload_tool.formats.kpack import archive as kpack
 from offload_tool.formats.kpack.marker import (
     PLACEHOLDER,
     KpackMarker,
@@ -120,7 +112,7 @@ def split_file(
     directory: StrPath,
     *,
     group: str | None = None,
-    scheme: str = ZSTD,
+    scheme: str = kpack.ZSTD,
     in_parts: bool = False,
     wheel: WheelOptions | None = None,
     keep_equal: bool = False,
@@ -138,8 +130,8 @@ def split_file(
     :raises UsageError: an option does not fit the input, or archives cannot hold a name.
     :raises FormatError, FileError: a file is broken, or cannot be read or written.
     """
-    if scheme not in SCHEMES:
-        raise UsageError(f"expected the scheme {' or '.join(SCHEMES)}, found {scheme!r}")
+    if scheme not in kpack.SCHEMES:
+        raise UsageError(f"expected the scheme {' or '.join(kpack.SCHEMES)}, found {scheme!r}")
     source = Path(path)
     if group is not None and (not group or _UNSAFE.search(group)):
         raise UsageError(
@@ -200,7 +192,7 @@ class _Splitting:
         self.is_file = not path.is_dir() and not is_wheel(path)
         self.group = group
         self.scheme = scheme
-        self.images: dict[str, list[NewKpackImage]] = {}
+        self.images: dict[str, list[kpack.NewKpackImage]] = {}
         """By target ID."""
         self.marked: list[str] = []
         self.left: Counter[str] = Counter()
@@ -253,7 +245,7 @@ class _Splitting:
             if index is None:
                 message = "cannot be split: no wrapper leads to this bundle, so nothing loads it"
                 raise UnsupportedError(message, path=label, offset=found.offset)
-            self._collect_images(found, kernel_key(kernel_name, index))
+            self._collect_images(found, kpack.kernel_key(kernel_name, index))
         for address in indexes:
             message = f"expected a bundle at address {address:#x}, to which a wrapper leads"
             raise FormatError(message, path=label)
@@ -271,7 +263,7 @@ class _Splitting:
             content = image.content
             stays = self.is_file and not content.is_decompressed  # a tree's files get closed
             kept = content.range if stays else self.spool.append(content.write_to)
-            rows.append(NewKpackImage(key, target_id, kept))
+            rows.append(kpack.NewKpackImage(key, target_id, kept))
 
     def _record_left(self, found: FoundContainer, name: str) -> None:
         if found.container in (FileFormat.KPACK, FileFormat.KPACK_MARKER):
@@ -286,16 +278,16 @@ class _Splitting:
     def archives(self, group: str) -> Iterator[tuple[str, str, FilePlan]]:
         """Yield each target ID with the name and plan of its archive."""
         for target_id in sorted(self.images):
-            name = f"{FOLDER}/{archive_name(group, target_id)}"
+            name = f"{kpack.FOLDER}/{kpack.archive_name(group, target_id)}"
             images = _forgetting(self.images[target_id])
             yield (
                 target_id,
                 name,
-                spooled_kpack(self.spool, images, group, [target_id], self.scheme),
+                kpack.spooled_kpack(self.spool, images, group, [target_id], self.scheme),
             )
 
 
-def _forgetting(images: Sequence[NewKpackImage]) -> Iterator[NewKpackImage]:
+def _forgetting(images: Sequence[kpack.NewKpackImage]) -> Iterator[kpack.NewKpackImage]:
     for image in images:
         yield image
         image.content.source.forget()
@@ -329,7 +321,7 @@ def _split_tree(
     group = run.group or _safe(name)
     host = f"{name}_host/" if in_parts else ""
     writer = FolderWriter(tree, folder, host)
-    archives = f"{FOLDER}/{archive_name(group, PLACEHOLDER)}"
+    archives = f"{kpack.FOLDER}/{kpack.archive_name(group, PLACEHOLDER)}"
     if isinstance(tree, FileTree) and recognise(tree.source.data) is FileFormat.ZIP:
         message = "is a zip file, but no wheel; unpack it, and split the folder"
         raise UsageError(f"'{run.path}' {message}")
@@ -365,7 +357,7 @@ def _split_wheel(run: _Splitting, folder: OutputFolder, options: WheelOptions) -
         group = run.group or in_file_name(wheels.name)
         root = _overlay_root(tree, options.overlay_root)
         writer = WheelWriter(tree, run.spool)
-        archives = f"{FOLDER}/{archive_name(group, PLACEHOLDER)}"
+        archives = f"{kpack.FOLDER}/{kpack.archive_name(group, PLACEHOLDER)}"
 
         def plan(location: Location, file: TreeFile) -> FilePlan | None:
             planned = run.plan(location, tree.installed(file), root, archives)
@@ -410,5 +402,5 @@ def _overlay_root(tree: WheelTree, given: str | None) -> str:
     if len(folders) != 1:
         found = ", ".join(folders) or "none"
         message = f"expected one package in '{tree.label}', found {found}; give the overlay root"
-        raise UsageError(f"{message}, the folder that is to have {FOLDER}")
+        raise UsageError(f"{message}, the folder that is to have {kpack.FOLDER}")
     return folders[0]

@@ -25,23 +25,7 @@ from offload_tool.containers.file_format import recognise
 from offload_tool.containers.walk import Location
 from offload_tool.containers.zip_members import open_zip, open_zip_member
 from offload_tool.errors import FileError, FormatError, UnsupportedError, UsageError
-from offload_tool.formats.wheel import (
-    RECORD,
-    SIGNATURES,
-    Digest,
-    digest,
-    edited_record,
-    installed_path,
-    is_wheel,
-)
-from offload_tool.formats.zip_writer import (
-    PackedMember,
-    copied_member,
-    new_row,
-    pack_member,
-    packed_member,
-    plan_zip,
-)
+from offload_tool.formats import wheel, zip_writer
 from offload_tool.io import InputFile, StrPath, replace_file
 from offload_tool.io.limits import effective_budget, run_budget
 from offload_tool.io.output_folder import OutputFolder, new_folder, open_folder
@@ -222,7 +206,7 @@ class WheelTree(_Tree):
 
     def installed(self, file: TreeFile) -> str:
         """Return the installed path of a file; its own name if it is outside of packages."""
-        return installed_path(file.name) or file.name
+        return wheel.installed_path(file.name) or file.name
 
 
 Tree: TypeAlias = "FileTree | FolderTree | WheelTree"
@@ -236,16 +220,16 @@ class TreeWriter:
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
-        self.changed: dict[str, Digest] = {}
-        self.added: dict[str, Digest] = {}
+        self.changed: dict[str, wheel.Digest] = {}
+        self.added: dict[str, wheel.Digest] = {}
         self.removed: list[str] = []
         self.saved = 0
         """Bytes by which files became shorter."""
         self.is_changed = False
         names = {file.name for file in tree.files if file.kind == "file"}
-        self.records = sorted(name for name in names if name.endswith(f".dist-info/{RECORD}"))
+        self.records = sorted(name for name in names if name.endswith(f".dist-info/{wheel.RECORD}"))
         for record in self.records:
-            for name in SIGNATURES:
+            for name in wheel.SIGNATURES:
                 signature = posixpath.join(posixpath.dirname(record), name)
                 if signature in names:
                     message = f"'{name}' is a signature, which would not fit any more; take it out"
@@ -272,13 +256,13 @@ class TreeWriter:
         """Replace the content of a file of the tree."""
         self.is_changed = True
         if self.records:
-            self.changed[file.name] = digest(plan.chunks(mapped=False))
+            self.changed[file.name] = wheel.digest(plan.chunks(mapped=False))
         self._put(file, plan)
 
     def add(self, name: str, plan: FilePlan) -> None:
         """Add a new file."""
         if self.records:
-            self.added[name] = digest(plan.chunks(mapped=False))
+            self.added[name] = wheel.digest(plan.chunks(mapped=False))
         self._add(name, plan)
 
     def finish(self) -> None:
@@ -288,7 +272,7 @@ class TreeWriter:
             mine = self.added if len(self.records) == 1 else {}
             with self.tree.open(file, always=True) as location:
                 data = b"" if location is None else bytes(location.source.data)
-            new = edited_record(
+            new = wheel.edited_record(
                 data, record, self.changed, mine, self.removed, path=self.tree.path(record)
             )
             if new is not None:
@@ -394,31 +378,33 @@ class WheelWriter(FileWriter):
         super().__init__(tree)
         self.rows = tree.rows
         self.spool = spool
-        self.members: dict[str, PackedMember] = {}
+        self.members: dict[str, zip_writer.PackedMember] = {}
 
     def keep(self, file: TreeFile) -> None:
         """Copy a member without unpacking it."""
         row, label = self.rows[file.name], self.tree.path(file.name)
-        self.members[file.name] = copied_member(row, self.source, label=label)
+        self.members[file.name] = zip_writer.copied_member(row, self.source, label=label)
 
     def _put(self, file: TreeFile, plan: FilePlan) -> None:
         self.members[file.name] = packed_into(self.spool, self.rows[file.name], plan)
 
     def _add(self, name: str, plan: FilePlan) -> None:
-        row = new_row(name, _NEW_MODE)
+        row = zip_writer.new_row(name, _NEW_MODE)
         row.compress_type = zipfile.ZIP_DEFLATED
         self.members[name] = packed_into(self.spool, row, plan)
 
     def plan(self) -> FilePlan:
         """Return the plan of the wheel; call after `finish`."""
-        return plan_zip(list(self.members.values())) if self.is_changed else super().plan()
+        return (
+            zip_writer.plan_zip(list(self.members.values())) if self.is_changed else super().plan()
+        )
 
 
-def packed_into(spool: Spool, row: zipfile.ZipInfo, plan: FilePlan) -> PackedMember:
+def packed_into(spool: Spool, row: zipfile.ZipInfo, plan: FilePlan) -> zip_writer.PackedMember:
     """Compress a new zip file member into a spool."""
     start = spool.out.position
-    packed = pack_member(spool.out, row, plan.chunks(mapped=False))
-    return packed_member(packed, spool.since(start))
+    packed = zip_writer.pack_member(spool.out, row, plan.chunks(mapped=False))
+    return zip_writer.packed_member(packed, spool.since(start))
 
 
 @contextmanager
@@ -442,7 +428,7 @@ def rewritten(
                 for name in writer.removed:
                     folder.remove(name)
     else:
-        with WheelTree(path) if is_wheel(path) else FileTree(path) as one:
+        with WheelTree(path) if wheel.is_wheel(path) else FileTree(path) as one:
             made = WheelWriter(one, spool) if isinstance(one, WheelTree) else FileWriter(one)
             yield made
             made.finish()

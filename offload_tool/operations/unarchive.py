@@ -29,15 +29,7 @@ from offload_tool.containers.walk import OFFLOADING_SECTION, Location, Policy, o
 from offload_tool.errors import FileError, FormatError, OffloadError, UsageError
 from offload_tool.formats.bundle.binary import TableForm
 from offload_tool.formats.magic import COMPRESSED_BUNDLE, begins
-from offload_tool.formats.objects.ar import (
-    OBJECTS_BEGIN,
-    ArchiveMember,
-    ArchiveReader,
-    GrowingArchive,
-    is_archive,
-    member_symbols,
-    next_header,
-)
+from offload_tool.formats.objects import ar
 from offload_tool.formats.objects.elf.reader import is_elf
 from offload_tool.formats.targets.bundle_entry_id import (
     BundleEntryID,
@@ -116,7 +108,7 @@ def unbundle_archive(
     if not outputs:
         raise UsageError("no targets to unbundle; give at least one bundle entry ID")
     with InputFile(path) as source, ExitStack() as stack:
-        if not is_archive(source.data) and not (
+        if not ar.is_archive(source.data) and not (
             options.offload_binaries and _is_object(source.data)
         ):
             raise NotAnArchiveError(path, bytes(source.data[:8]))
@@ -131,7 +123,7 @@ def unbundle_archive(
             _write_all(files, archives)
 
 
-def _write_all(files: Sequence[OutputFile], archives: Sequence[GrowingArchive]) -> None:
+def _write_all(files: Sequence[OutputFile], archives: Sequence[ar.GrowingArchive]) -> None:
     """Write the archives, large ones in threads: four of 240 MiB take 0.14 s, not 0.23 s."""
     size = sum(archive.size for archive in archives)
     # An output that is not a regular file, such as standard output, may be given twice.
@@ -184,7 +176,7 @@ class _Walk:
         self.budget = effective_budget()
         self.uses: dict[str, EntryUse] = {}
         """By ID as stored; members of an archive share a few IDs."""
-        self.archives = [GrowingArchive() for _ in targets]
+        self.archives = [ar.GrowingArchive() for _ in targets]
         """One archive for each target."""
         self.ids: tuple[str, ...] = ()
         """IDs of the last opened bundle that is uncompressed in the archive."""
@@ -210,7 +202,7 @@ class _Walk:
                     f"{self.source.path}"
                 )
 
-    def collect(self, opened: Callable[[OpenedBundle], None] | None) -> list[GrowingArchive]:
+    def collect(self, opened: Callable[[OpenedBundle], None] | None) -> list[ar.GrowingArchive]:
         for member in self._members(at_once=opened is None):
             with self._open(member) as bundle:
                 if opened is not None:
@@ -222,7 +214,7 @@ class _Walk:
                 self._start_fast_path(member, bundle)
         return self.archives
 
-    def _start_fast_path(self, member: ArchiveMember, bundle: OpenedBundle) -> None:
+    def _start_fast_path(self, member: ar.ArchiveMember, bundle: OpenedBundle) -> None:
         """Record the IDs of an uncompressed bundle for the fast path."""
         ids = tuple(entry.id for entry in bundle.entries)
         if member.path is None and bundle.reports == [None] and ids != self.ids:
@@ -231,7 +223,7 @@ class _Walk:
             self.similar = SimilarMembers(self.source, entries, self.archives, self._warn)
 
     @contextmanager
-    def _open(self, member: ArchiveMember) -> Iterator[OpenedBundle]:
+    def _open(self, member: ar.ArchiveMember) -> Iterator[OpenedBundle]:
         with open_member(self.location, member, _POLICY) as inner:
             content = _without_padding(inner) if member.path is None else inner.source
             bundle = open_bundle(content, "o", wanted=lambda _: True)
@@ -239,10 +231,10 @@ class _Walk:
                 bundle = _offload_binaries(content)
             yield bundle
 
-    def _members(self, *, at_once: bool = False) -> Iterator[ArchiveMember]:
+    def _members(self, *, at_once: bool = False) -> Iterator[ar.ArchiveMember]:
         """Yield the members; `at_once` takes similar members by the fast path instead."""
-        if not is_archive(self.source.data):
-            yield ArchiveMember(posixpath.basename(self.location.path), 0, len(self.source), 0)
+        if not ar.is_archive(self.source.data):
+            yield ar.ArchiveMember(posixpath.basename(self.location.path), 0, len(self.source), 0)
             return
         self.forgotten = 0
         reader = _POLICY.archive_reader(self.location)
@@ -259,14 +251,14 @@ class _Walk:
             self.forgotten = position
             self.source.forget()
 
-    def _check_name(self, member: ArchiveMember) -> None:
+    def _check_name(self, member: ar.ArchiveMember) -> None:
         """Reject names that could lead out of a folder; archivers write these only on request."""
         name = member.name
         if member.path is None and ("\0" in name or (".." in name and ".." in name.split("/"))):
             message = "expected a name without '..' and NUL; put the file in under a plain name"
             raise _POLICY.refusal(self.location, member, message)
 
-    def _use_of(self, member: ArchiveMember, entry: StoredEntry) -> EntryUse:
+    def _use_of(self, member: ar.ArchiveMember, entry: StoredEntry) -> EntryUse:
         if not has_all_fields(entry.id):
             message = f"expected <kind>-<triple>[-<target ID>] as an entry's ID, found {entry.id!r}"
             raise _POLICY.refusal(self.location, member, message)
@@ -284,13 +276,13 @@ class _Walk:
         use = self.uses[entry.id] = EntryUse(targets, infix, extension)
         return use
 
-    def _add(self, member: ArchiveMember, entry: StoredEntry, use: EntryUse) -> None:
+    def _add(self, member: ar.ArchiveMember, entry: StoredEntry, use: EntryUse) -> None:
         content = self._content(member, entry)
         try:
             name = use.name(member.name.encode("utf-8", "surrogateescape"))
         except FormatError as error:
             raise _POLICY.refusal(self.location, member, error.message) from error
-        symbols = member_symbols(
+        symbols = ar.member_symbols(
             content.data,
             path=entry.source.path,
             offset=entry.offset,
@@ -303,7 +295,7 @@ class _Walk:
         if self.warn is not None:
             self.warn(f"'{name.decode('utf-8', 'surrogateescape')}': {reason}")
 
-    def _content(self, member: ArchiveMember, entry: StoredEntry) -> FileRange:
+    def _content(self, member: ar.ArchiveMember, entry: StoredEntry) -> FileRange:
         """Return an entry's content as a range of the archive, or of the spool."""
         if member.path is not None or entry.is_host_object or entry.is_decompressed:
             return self.spool.append(entry.write_to)
@@ -317,12 +309,12 @@ class _UnbundlerPolicy(Policy):
 
     contains_itself = "this thin archive has itself as a member; take it out"
 
-    def refusal(self, location: Location, member: ArchiveMember, message: str) -> FormatError:
+    def refusal(self, location: Location, member: ar.ArchiveMember, message: str) -> FormatError:
         field = f"member {member.name!r}"
         return FormatError(message, path=location.label, offset=member.header_offset, field=field)
 
     def unreadable(
-        self, location: Location, member: ArchiveMember, error: FileError
+        self, location: Location, member: ar.ArchiveMember, error: FileError
     ) -> FormatError:
         return self.refusal(
             location, member, f"{error}; a thin archive needs the files of its members"
@@ -421,7 +413,7 @@ class SimilarMembers:
         self,
         source: InputFile,
         entries: Sequence[tuple[str, EntryUse]],
-        archives: Sequence[GrowingArchive],
+        archives: Sequence[ar.GrowingArchive],
         warn: Callable[[bytes, str], None],
     ) -> None:
         self.source = source
@@ -433,7 +425,7 @@ class SimilarMembers:
         ]
         self.warn = warn
 
-    def take(self, reader: ArchiveReader) -> int:
+    def take(self, reader: ar.ArchiveReader) -> int:
         """Take similar members from `reader`, up to a limit; return their number."""
         data, form, plain = self.source.data, self.form, reader.read_plain
         position = reader.position
@@ -458,7 +450,7 @@ class SimilarMembers:
                 for archive in archives:
                     archive.add(new, self.source, offset, length, symbols)
             count += 1
-            position = next_header(position, size)
+            position = ar.next_header(position, size)
         reader.skip(count, position)
         return count
 
@@ -468,7 +460,7 @@ class SimilarMembers:
         name: bytes,
         rows: Sequence[tuple[int, int]],
         reasons: list[tuple[bytes, str]],
-    ) -> list[tuple[list[GrowingArchive], bytes, int, int, bytes | None]]:
+    ) -> list[tuple[list[ar.GrowingArchive], bytes, int, int, bytes | None]]:
         """Return the archives, name, offset, size and symbols of new members; raise FormatError.
 
         `reasons` receives names of members whose symbols cannot be read, with reasons.
@@ -478,10 +470,10 @@ class SimilarMembers:
             new = use.name(name)
             offset, size = rows[index]
             symbols = None
-            if size and data[offset] in OBJECTS_BEGIN:
+            if size and data[offset] in ar.OBJECTS_BEGIN:
                 content = data[offset : offset + size]
                 failures: list[str] = []
-                symbols = member_symbols(content, warn=failures.append)
+                symbols = ar.member_symbols(content, warn=failures.append)
                 reasons += [(new, reason) for reason in failures]
             made.append((archives, new, offset, size, symbols))
         return made

@@ -23,16 +23,7 @@ from offload_tool.errors import UsageError
 from offload_tool.operations.diff import Comparison
 from offload_tool.operations.kernel_table import KernelColumns
 from offload_tool.operations.size_report import SizeReport
-from offload_tool.report.views import (
-    Tables,
-    add_changes,
-    add_kernels,
-    add_sizes,
-    change_counts,
-    chart_data,
-    notes_of,
-    shown,
-)
+from offload_tool.report import views
 from offload_tool.util.frozen import frozen
 
 _SCRIPTS = ("views.js", "tables.js", "kernel.js", "chart.js")
@@ -88,7 +79,7 @@ def render_page(content: Content, libraries: tuple[str, str, str]) -> Iterator[s
         f"default-src 'none'; script-src {_hashes(*modules, plotly)}; "
         f"style-src {_hashes(style, '')}; base-uri 'none'; form-action 'none'"
     )
-    title = escape(shown(f"Device code: {', '.join(content.paths)}"))
+    title = escape(views.shown(f"Device code: {', '.join(content.paths)}"))
     yield Template(_text("page.html")).substitute(policy=policy, title=title, style=style)
     data = json.dumps(_data(content), separators=(",", ":")).replace("<", r"\u003c")
     yield f'<script type="application/json" id="data">{data}</script>\n'
@@ -117,14 +108,14 @@ def _hashes(*sources: str) -> str:
 
 
 def _data(content: Content) -> dict[str, object]:
-    report, found, tables = content.sizes, content.changes, Tables()
-    add_sizes(report, tables)
-    add_kernels(content.kernels, tables)
+    report, found, tables = content.sizes, content.changes, views.Tables()
+    views.add_sizes(report, tables)
+    views.add_kernels(content.kernels, tables)
     if found is not None:
-        add_changes(found, tables)
+        views.add_changes(found, tables)
     demangled = {name: text for name, text in content.names.items() if text != name}
     return {
-        "paths": [*map(shown, content.paths)],
+        "paths": [*map(views.shown, content.paths)],
         "totals": {
             "size": report.size,
             "stored": report.stored,
@@ -133,12 +124,12 @@ def _data(content: Content) -> dict[str, object]:
             "Containers": len(report.containers),
             "Files": len(report.files),
         },
-        "notes": notes_of(report),
-        "notices": {title: [*map(shown, lines)] for title, lines in content.notices.items()},
-        "tiles": chart_data(report),
+        "notes": views.notes_of(report),
+        "notices": {title: [*map(views.shown, lines)] for title, lines in content.notices.items()},
+        "tiles": views.chart_data(report),
         "views": tables.views,
-        "before": [*map(shown, content.before)],
-        "changes": change_counts(found) if found is not None else "",
-        "demangled": {tables.number(name): shown(text) for name, text in demangled.items()},
+        "before": [*map(views.shown, content.before)],
+        "changes": views.change_counts(found) if found is not None else "",
+        "demangled": {tables.number(name): views.shown(text) for name, text in demangled.items()},
         "texts": [*tables.texts],
     }

@@ -14,14 +14,8 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from offload_tool.formats.kernel import Kernel, waves_per_simd
+from offload_tool.operations import kernel_table
 from offload_tool.operations.diff import Comparison, KernelChange, TargetChange
-from offload_tool.operations.kernel_table import (
-    COLUMNS,
-    UNKNOWN,
-    WAVES,
-    WAVES_PER_SIMD,
-    KernelColumns,
-)
 from offload_tool.operations.size_report import SizeReport, SizeRow, fold_smallest
 from offload_tool.util.escape import printable
 
@@ -30,7 +24,10 @@ _CHANGED_SUMS = {"images": "Images", "kernels": "Kernels", "loaded": "Loaded (by
 """Fields of `TargetSums`, and the titles of their columns."""
 TITLES = {
     field: title[:1].upper() + title[1:]
-    for title, field in {**COLUMNS, WAVES: WAVES_PER_SIMD}.items()
+    for title, field in {
+        **kernel_table.COLUMNS,
+        kernel_table.WAVES: kernel_table.WAVES_PER_SIMD,
+    }.items()
 }
 """Titles of the numbers, by the keys of ``list --kernels --json``."""
 _TILES = 500  # more are indistinguishable, and a browser takes seconds to draw them
@@ -117,7 +114,7 @@ def short_names(places: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str
     return names
 
 
-def add_kernels(kernels: KernelColumns, tables: Tables) -> None:
+def add_kernels(kernels: kernel_table.KernelColumns, tables: Tables) -> None:
     """Add the table of kernels, if there are any; without columns of which nothing is known."""
     if not len(kernels):
         return
@@ -136,7 +133,7 @@ def add_kernels(kernels: KernelColumns, tables: Tables) -> None:
         ]
         columns.append(Column(title.split()[0].lower(), title, "text", each))
     for key, title in TITLES.items():
-        numbers = [None if one == UNKNOWN else one for one in kernels.numbers[key]]
+        numbers = [None if one == kernel_table.UNKNOWN else one for one in kernels.numbers[key]]
         if any(one is not None for one in numbers):
             columns.append(Column(key, title, "number", numbers))
     tables.add("kernels", "all-kernels", "All kernels", columns, "code_size")
@@ -197,7 +194,7 @@ def _number(kernel: Kernel | None, key: str, target: str) -> int | None:
     if kernel is None:
         return None
     number: int | None = getattr(kernel, key, None)
-    return waves_per_simd(kernel, target) if key == WAVES_PER_SIMD else number
+    return waves_per_simd(kernel, target) if key == kernel_table.WAVES_PER_SIMD else number
 
 
 class Column(NamedTuple):

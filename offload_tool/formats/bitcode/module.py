@@ -62,14 +62,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from offload_tool.errors import FormatError, UnsupportedError
-from offload_tool.formats.bitcode.bitstream import (
-    Bits,
-    Block,
-    Reader,
-    Record,
-    packed_bytes,
-    top_blocks,
-)
+from offload_tool.formats.bitcode import bitstream
 from offload_tool.formats.magic import BITCODE as MAGIC
 from offload_tool.formats.magic import BITCODE_WRAPPER, BITCODES
 from offload_tool.io import StrPath
@@ -163,9 +156,9 @@ def _find_tables(data: memoryview) -> tuple[memoryview, memoryview] | None:
     """Return the symbol table and its strings if they exist and cover all modules."""
     modules = 0
     table = strings = None
-    bits = Bits(data, 8 * len(MAGIC), 8 * len(data))
+    bits = bitstream.Bits(data, 8 * len(MAGIC), 8 * len(data))
     try:
-        for block in top_blocks(bits):
+        for block in bitstream.top_blocks(bits):
             if block.number == _MODULE:
                 modules += 1
             elif block.number == _SYMTAB and table is None:
@@ -187,11 +180,11 @@ def _find_tables(data: memoryview) -> tuple[memoryview, memoryview] | None:
     return table, strings
 
 
-def _read_blob(data: memoryview, block: Block) -> memoryview | None:
+def _read_blob(data: memoryview, block: bitstream.Block) -> memoryview | None:
     """Return the blob of a block whose only record is a blob."""
     with suppress(FormatError):
-        for item in Reader(data).items(block):
-            if isinstance(item, Record):
+        for item in bitstream.Reader(data).items(block):
+            if isinstance(item, bitstream.Record):
                 return None if item.blob is None else memoryview(item.blob)
     return None
 
@@ -209,7 +202,7 @@ class EmbeddedObject:
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the content in pieces."""
-        yield from packed_bytes(self.data, self.bit, self.size - self.has_nul)
+        yield from bitstream.packed_bytes(self.data, self.bit, self.size - self.has_nul)
         if self.has_nul:
             yield b"\0"
 
@@ -236,8 +229,8 @@ def find_embedded_objects(
     return found
 
 
-def _modules(data: memoryview) -> list[Block]:
-    blocks = list(top_blocks(Bits(data, 8 * len(MAGIC), 8 * len(data))))
+def _modules(data: memoryview) -> list[bitstream.Block]:
+    blocks = list(bitstream.top_blocks(bitstream.Bits(data, 8 * len(MAGIC), 8 * len(data))))
     modules = [block for block in blocks if block.number == _MODULE]
     if not modules:
         raise FormatError("expected a module, found none; the file may be cut short")
@@ -249,9 +242,9 @@ def _modules(data: memoryview) -> list[Block]:
     return modules
 
 
-def _version(data: memoryview, module: Block) -> int:
-    for item in Reader(data).items(module):
-        if isinstance(item, Record) and item.code == _VERSION and item.operands:
+def _version(data: memoryview, module: bitstream.Block) -> int:
+    for item in bitstream.Reader(data).items(module):
+        if isinstance(item, bitstream.Record) and item.code == _VERSION and item.operands:
             return item.operands[0]
     return 0
 
@@ -269,7 +262,7 @@ def _contains(data: memoryview, name: bytes, forget: Callable[[], object]) -> bo
 class _ModuleScan:
     """The parts of a module that describe its embedded objects."""
 
-    def __init__(self, data: memoryview, block: Block, section: bytes) -> None:
+    def __init__(self, data: memoryview, block: bitstream.Block, section: bytes) -> None:
         self.data = data
         self.section = section
         self.initializers: dict[int, int] = {}
@@ -297,17 +290,17 @@ class _ModuleScan:
             if found is not None:
                 yield found
 
-    def _read(self, block: Block) -> None:
-        reader = Reader(self.data)
+    def _read(self, block: bitstream.Block) -> None:
+        reader = bitstream.Reader(self.data)
         for item in reader.items(block):
-            if isinstance(item, Record):
+            if isinstance(item, bitstream.Record):
                 self._read_record(item)
-            elif isinstance(item, Block) and item.number == _CONSTANTS:
+            elif isinstance(item, bitstream.Block) and item.number == _CONSTANTS:
                 self._read_constants(reader, item)
-            elif isinstance(item, Block) and item.number == _METADATA:
+            elif isinstance(item, bitstream.Block) and item.number == _METADATA:
                 self._read_metadata(reader, item)
 
-    def _read_record(self, record: Record) -> None:
+    def _read_record(self, record: bitstream.Record) -> None:
         if record.code == _VERSION and record.operands:
             self._version = record.operands[0]
         elif record.code in _VALUES:
@@ -316,25 +309,25 @@ class _ModuleScan:
                 self.initializers[self._count] = record.operands[at]
             self._count += 1
 
-    def _read_constants(self, reader: Reader, block: Block) -> None:
+    def _read_constants(self, reader: bitstream.Reader, block: bitstream.Block) -> None:
         for item in reader.items(block):
-            if not isinstance(item, Record) or item.code == _SETTYPE:
+            if not isinstance(item, bitstream.Record) or item.code == _SETTYPE:
                 continue
             if item.code in (_STRING, _CSTRING):
                 self.contents[self._count] = self._content(item, has_nul=item.code == _CSTRING)
             self._count += 1
 
-    def _content(self, record: Record, *, has_nul: bool) -> EmbeddedObject:
+    def _content(self, record: bitstream.Record, *, has_nul: bool) -> EmbeddedObject:
         if record.operands:  # not 8-bit numbers
             raw = bytes(number & 0xFF for number in record.operands)
             return EmbeddedObject(memoryview(raw), 0, len(raw) + has_nul, has_nul)
         return EmbeddedObject(self.data, record.bit, record.count + has_nul, has_nul)
 
-    def _read_metadata(self, reader: Reader, block: Block) -> None:
+    def _read_metadata(self, reader: bitstream.Reader, block: bitstream.Block) -> None:
         number = 0
         name = b""
         for item in reader.items(block):
-            if not isinstance(item, Record):
+            if not isinstance(item, bitstream.Record):
                 continue
             operands = item.operands
             if item.code == _NAME:
@@ -355,7 +348,7 @@ class _ModuleScan:
         """Read strings: lengths (vbr6), and from `offset` on the characters."""
         if offset > len(blob):
             raise FormatError("the strings of metadata are cut short")
-        lengths = Bits(blob, 0, 8 * offset)
+        lengths = bitstream.Bits(blob, 0, 8 * offset)
         for index in range(count):
             size = lengths.vbr(6)
             if offset + size > len(blob):

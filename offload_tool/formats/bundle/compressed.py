@@ -37,15 +37,7 @@ from itertools import chain
 from typing import TypeAlias, TypeVar
 
 from offload_tool.errors import FileError, FormatError, UnsupportedError, UsageError
-from offload_tool.formats.codec import (
-    UNHASHED,
-    BackgroundHash,
-    Method,
-    ZlibStream,
-    ZstdStream,
-    compress,
-    split,
-)
+from offload_tool.formats import codec
 from offload_tool.formats.magic import COMPRESSED_BUNDLE as MAGIC
 from offload_tool.formats.magic import begins
 from offload_tool.io import OutputFile, StrPath
@@ -59,7 +51,7 @@ _FIELDS = {  # after the prefix: [total size], uncompressed size, hash
     2: struct.Struct("<IIQ"),
     3: struct.Struct("<QQQ"),
 }
-_METHODS: dict[int, Method] = {0: "zlib", 1: "zstd"}
+_METHODS: dict[int, codec.Method] = {0: "zlib", 1: "zstd"}
 _VERSION_2_LIMIT = 1 << 32
 _IN_MEMORY = 16 << 20
 _Result = TypeVar("_Result")
@@ -72,7 +64,7 @@ class CompressedHeader:
     """The header of a compressed bundle; the payload stays in place."""
 
     version: int
-    method: Method
+    method: codec.Method
     total_size: int | None
     """Bytes of header and payload; None in version 1, which does not record it."""
     uncompressed_size: int
@@ -152,7 +144,7 @@ def compress_bundle(
     parts: Sequence[bytes | memoryview],
     *,
     version: int = 3,
-    method: Method = "zstd",
+    method: codec.Method = "zstd",
     level: int | None = None,
 ) -> CompressionReport:
     """Append the bundle that consists of `parts` to `output`, compressed; raise UsageError.
@@ -182,9 +174,9 @@ def _write_payload(
     """Append the payload; return a report with the final header (`draft` lacks size and hash)."""
     started, start = time.perf_counter(), output.position
     size, method = draft.uncompressed_size, draft.method
-    with BackgroundHash() as md5:
-        chunks = md5.watch(split(parts))
-        for chunk in compress(chunks, size, method=method, level=level):
+    with codec.BackgroundHash() as md5:
+        chunks = md5.watch(codec.split(parts))
+        for chunk in codec.compress(chunks, size, method=method, level=level):
             output.write(chunk)
         digest = _truncated(md5.digest())
     payload_size = output.position - start
@@ -228,7 +220,7 @@ class BundleStream:
         self._stream = _open_stream(
             data, start, self.end, header.uncompressed_size, header.method, self._size_error, path
         )
-        if isinstance(self._stream, ZstdStream) and self.end is None:
+        if isinstance(self._stream, codec.ZstdStream) and self.end is None:
             self.end = self._stream.end
         self._budget = effective_budget(self._stream.end - header.offset)
         self._budget.check_unpack(header.uncompressed_size, path)
@@ -243,7 +235,7 @@ class BundleStream:
         self._budget.unpack(header.uncompressed_size, self._path)
         started = time.perf_counter()
         chunks: Iterator[bytes | memoryview] = chain([self.begin], self._rest)
-        with BackgroundHash(UNHASHED) as md5:
+        with codec.BackgroundHash(codec.UNHASHED) as md5:
             for chunk in _exactly(header.uncompressed_size, chunks, self._size_error):
                 md5.update(chunk)
                 write(chunk)
@@ -277,7 +269,7 @@ def decompress_range(
     size: int,
     *,
     head: bytes = b"",
-    method: Method,
+    method: codec.Method,
     size_error: Callable[[str], FormatError],
     path: StrPath | None = None,
 ) -> memoryview:
@@ -302,12 +294,12 @@ def _open_stream(
     start: int,
     end: int | None,
     size: int,
-    method: Method,
+    method: codec.Method,
     size_error: Callable[[str], FormatError],
     path: StrPath | None,
-) -> ZstdStream | ZlibStream:
+) -> codec.ZstdStream | codec.ZlibStream:
     """Open the payload; reject an impossible `size` before decompression."""
-    stream = (ZstdStream if method == "zstd" else ZlibStream)(data, start, end, path)
+    stream = (codec.ZstdStream if method == "zstd" else codec.ZlibStream)(data, start, end, path)
     if stream.exact_size not in (None, size):
         raise size_error(f"{stream.exact_size} (the size in the zstd frame)")
     if size > stream.max_size:

@@ -45,14 +45,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from offload_tool.errors import ContentError, FormatError, UnsupportedError, UsageError
-from offload_tool.formats.hip_fatbin import (
-    EMBEDDED,
-    EMBEDDED_MARKER,
-    KPACKED,
-    HipWrapper,
-    wrappers_of,
-)
-from offload_tool.formats.hip_fatbin import SECTION as FATBIN_SECTION
+from offload_tool.formats import hip_fatbin
 from offload_tool.formats.kpack.archive import kernel_key
 from offload_tool.formats.msgpack_stream import MAPS, check_text, messagepack, reading
 from offload_tool.formats.objects.elf import reader as elf
@@ -118,7 +111,7 @@ _POINTER = 8
 _INDEX = 16
 _WORD = struct.Struct("<Q")
 _RELA = struct.Struct("<QQq")
-_MARKER_SECTIONS = {name.encode() for name in (SECTION, EMBEDDED_MARKER.name)}
+_MARKER_SECTIONS = {name.encode() for name in (SECTION, hip_fatbin.EMBEDDED_MARKER.name)}
 
 
 # -- wrappers of linked files --------------------------------------------------------------------
@@ -127,7 +120,7 @@ _MARKER_SECTIONS = {name.encode() for name in (SECTION, EMBEDDED_MARKER.name)}
 class LinkedWrapper(NamedTuple):
     """A wrapper of a linked file."""
 
-    wrapper: HipWrapper
+    wrapper: hip_fatbin.HipWrapper
     address: int
     target: int
     """The address in its pointer."""
@@ -135,7 +128,7 @@ class LinkedWrapper(NamedTuple):
     @property
     def is_marked(self) -> bool:
         """Whether the pointer leads to a marker, not to a bundle."""
-        return self.wrapper.magic == KPACKED
+        return self.wrapper.magic == hip_fatbin.KPACKED
 
 
 class LinkedWrappers:
@@ -144,8 +137,8 @@ class LinkedWrappers:
     def __init__(self, tables: ElfTables) -> None:
         self.tables = tables
         self.pointers = LinkedPointers(tables)
-        found: list[tuple[HipWrapper, int]] = []
-        for wrapper in wrappers_of(tables):
+        found: list[tuple[hip_fatbin.HipWrapper, int]] = []
+        for wrapper in hip_fatbin.wrappers_of(tables):
             row = tables.sections[wrapper.section]
             found.append((wrapper, row.sh_addr + wrapper.offset - row.sh_offset))
         self.pointers.look_up({address + _POINTER for _, address in found})
@@ -197,7 +190,7 @@ class MarkedWrapper(NamedTuple):
 def is_marked(tables: ElfTables, number: int) -> bool:
     """Return whether a wrapper in a section of wrappers may be marked."""
     has_markers = not _MARKER_SECTIONS.isdisjoint(tables.names)
-    return has_markers or KPACKED in bytes(tables.content(number))
+    return has_markers or hip_fatbin.KPACKED in bytes(tables.content(number))
 
 
 def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
@@ -205,7 +198,10 @@ def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
     if tables.elf_class is not elf.ELF64_LITTLE:
         return
     if tables.header.e_type == elf.ET_REL:
-        found = [(wrapper, _marker_in_object(tables, wrapper)) for wrapper in wrappers_of(tables)]
+        found = [
+            (wrapper, _marker_in_object(tables, wrapper))
+            for wrapper in hip_fatbin.wrappers_of(tables)
+        ]
     else:
         linked = LinkedWrappers(tables)
         found = [(row.wrapper, linked.pointers.offset(row.target)) for row in linked.rows]
@@ -215,7 +211,9 @@ def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
         if at is None:
             continue
         # A marker is a map; passes/runtime/kpack_wrap.c changes the magic at program start.
-        if wrapper.magic == KPACKED or (at < len(tables.data) and tables.data[at] in MAPS):
+        if wrapper.magic == hip_fatbin.KPACKED or (
+            at < len(tables.data) and tables.data[at] in MAPS
+        ):
             if at not in markers:
                 markers[at], size = read_marker(tables.data, path=tables.path, offset=at)
                 limits.reread(size, tables.path)
@@ -223,7 +221,7 @@ def marked_wrappers(tables: ElfTables) -> Iterator[MarkedWrapper]:
             yield MarkedWrapper(position, key, markers[at])
 
 
-def _marker_in_object(tables: ElfTables, wrapper: HipWrapper) -> int | None:
+def _marker_in_object(tables: ElfTables, wrapper: hip_fatbin.HipWrapper) -> int | None:
     """Return the offset in an object of a wrapper's marker; None if it is in another object."""
     pointer = wrapper.offset + _POINTER - tables.sections[wrapper.section].sh_offset
     for index, other in enumerate(tables.sections):
@@ -261,7 +259,7 @@ def plan_marked(wrappers: LinkedWrappers, marker: bytes) -> FilePlan:
     from offload_tool.formats.objects.elf.segments import Replacement, plan_shrunk_elf
 
     tables = wrappers.tables
-    numbers = tables.named(FATBIN_SECTION)
+    numbers = tables.named(hip_fatbin.SECTION)
     replacements = []
     for number in numbers:
         wrappers.check_inside(number)
@@ -274,7 +272,7 @@ def plan_marked(wrappers: LinkedWrappers, marker: bytes) -> FilePlan:
     return plan_shrunk_elf(
         tables,
         replacements,
-        patches=wrappers.pointer_patches(KPACKED, new),
+        patches=wrappers.pointer_patches(hip_fatbin.KPACKED, new),
         renamed={numbers[0]: SECTION.encode()},
         verb="split",
     )
@@ -295,17 +293,19 @@ def plan_unmarked(wrappers: LinkedWrappers, content: FilePlan, starts: Sequence[
     empty = [  # AMD's splitter leaves the section empty
         at
         for at, name in enumerate(tables.names)
-        if name == FATBIN_SECTION.encode() and not tables.sections[at].has_content
+        if name == hip_fatbin.SECTION.encode() and not tables.sections[at].has_content
     ]
 
     def patches(address: int) -> Iterator[tuple[int, bytes]]:
         row = tables.sections[markers[0]]
         yield row.sh_offset, bytes(row.sh_size)
-        yield from wrappers.pointer_patches(EMBEDDED, [(address + start, 0) for start in starts])
+        yield from wrappers.pointer_patches(
+            hip_fatbin.EMBEDDED, [(address + start, 0) for start in starts]
+        )
         yield from _moved_symbols(tables, {markers[0], *empty}, markers[0], address)
 
     return plan_grown_elf(
-        tables, content, FATBIN_SECTION.encode(), patches, replaced=markers[0], dropped=empty
+        tables, content, hip_fatbin.SECTION.encode(), patches, replaced=markers[0], dropped=empty
     )
 
 

@@ -44,12 +44,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.objects.elf import reader as elf
-from offload_tool.formats.objects.elf.reader import (
-    ElfHeader,
-    ElfTables,
-    is_elf_header,
-    read_elf_tables,
-)
 from offload_tool.formats.targets.processors import processor_of_mach
 from offload_tool.io import StrPath
 
@@ -101,16 +95,16 @@ def generic_version(code: bytes | memoryview) -> int | None:
     return header.e_flags >> _GENERIC_VERSION if is_v6 else 0
 
 
-def _header(data: memoryview) -> ElfHeader | None:
-    if not is_elf_header(data):
+def _header(data: memoryview) -> elf.ElfHeader | None:
+    if not elf.is_elf_header(data):
         return None
-    header = ElfTables(data).header
+    header = elf.ElfTables(data).header
     return header if header.e_ident[4:6] == _ELF64_LITTLE else None
 
 
 def read_code_object(data: memoryview, *, path: StrPath | None = None) -> CodeObject:
     """Read kind and processor of a code object; raise UnsupportedError if they are unknown."""
-    header = ElfTables(data, path).header
+    header = elf.ElfTables(data, path).header
     version = header.e_ident[_ABI_VERSION]
     image_kind = "relocatable" if header.e_type == elf.ET_REL else "object"
     if header.e_machine == elf.EM_CUDA:
@@ -127,7 +121,7 @@ def _cuda_target_id(data: memoryview, flags: int, version: int, path: StrPath | 
     shift = _CUDA_SHIFTS[version]
     is_specific = bool(flags >> _OLD_LETTER & 1)
     if shift:
-        tables = read_elf_tables(data, path=path)
+        tables = elf.read_elf_tables(data, path=path)
         numbers = tables.named(_COMPATIBILITY)
         records = bytes(tables.content(numbers[0])) if numbers else b""
         starts = range(0, len(records), _RECORD_SIZE)
@@ -160,7 +154,7 @@ def plan_elf_with_notes(image: memoryview, *, path: StrPath | None = None) -> Fi
     from offload_tool.formats.objects.elf.edit_sections import plan_elf  # readers need none
     from offload_tool.io.write_plan import HOST
 
-    elf_class = ElfTables(image, path).elf_class
+    elf_class = elf.ElfTables(image, path).elf_class
     notes = b"".join(
         elf_class.pack_note(_NOTE_NAME, number, text) for number, text in _NOTES.items()
     )

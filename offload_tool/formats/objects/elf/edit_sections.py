@@ -41,12 +41,6 @@ from itertools import pairwise
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.llvm_tables import build_string_table
 from offload_tool.formats.objects.elf import reader as elf
-from offload_tool.formats.objects.elf.reader import (
-    ElfTables,
-    SectionHeader,
-    SegmentHeader,
-    read_elf_tables,
-)
 from offload_tool.io import StrPath
 from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, content, join
 
@@ -71,11 +65,11 @@ def plan_elf(
     `added` has (name, size in bytes) items, for sections of the type `section_type`; `removed` is
     called with each section's name.
     """
-    tables = read_elf_tables(host, path=path)
+    tables = elf.read_elf_tables(host, path=path)
     if not tables.names_index:
         message = "expected a section header table with section names, found none"
         raise UnsupportedError(message, path=path, offset=0, field="e_shstrndx")
-    header = SectionHeader(0, section_type, flags, 0, 0, 0, 0, 0, alignment, 0)
+    header = elf.SectionHeader(0, section_type, flags, 0, 0, 0, 0, 0, alignment, 0)
     new = [
         _EditedSection(name, header._replace(sh_size=size), 0, number)
         for number, (name, size) in enumerate(added)
@@ -88,7 +82,7 @@ class _SectionEditor:
 
     def __init__(
         self,
-        tables: ElfTables,
+        tables: elf.ElfTables,
         added: Sequence[_EditedSection],
         is_removed: Callable[[bytes], bool],
     ) -> None:
@@ -259,7 +253,7 @@ class _SectionEditor:
         return offsets
 
 
-def _is_rebuilt(header: SectionHeader) -> bool:
+def _is_rebuilt(header: elf.SectionHeader) -> bool:
     """Return whether this is a string table of the file, not of the running program."""
     return header.sh_type == elf.SHT_STRTAB and not header.sh_flags & elf.SHF_ALLOC
 
@@ -274,7 +268,7 @@ class _EditedSection:
     __slots__ = ("added", "data", "header", "name", "old", "segment")
 
     def __init__(
-        self, name: bytes, header: SectionHeader, old: int, added: int | None = None
+        self, name: bytes, header: elf.SectionHeader, old: int, added: int | None = None
     ) -> None:
         self.name = name
         self.header = header
@@ -301,7 +295,7 @@ class _Segment:
 
     __slots__ = ("header", "index", "offset", "parent")
 
-    def __init__(self, header: SegmentHeader, index: int) -> None:
+    def __init__(self, header: elf.SegmentHeader, index: int) -> None:
         self.header = header
         self.index = index
         self.parent: _Segment | None = None
@@ -317,7 +311,7 @@ class _Segment:
     def size(self) -> int:
         return self.header.p_filesz
 
-    def holds(self, section: SectionHeader) -> bool:
+    def holds(self, section: elf.SectionHeader) -> bool:
         """Return whether `section` lies inside; an empty one counts as one byte."""
         size = section.sh_size or 1
         own = self.header
@@ -334,7 +328,7 @@ class _Segment:
 class _Layout:
     """Places the parts of one file; each segment is matched with its sections at once."""
 
-    def __init__(self, tables: ElfTables, sections: Sequence[_EditedSection]) -> None:
+    def __init__(self, tables: elf.ElfTables, sections: Sequence[_EditedSection]) -> None:
         self.tables = tables
         self.old_sections = sections
         if len(tables.segments) > _MAX_SEGMENTS:
@@ -342,10 +336,12 @@ class _Layout:
             raise UnsupportedError(message, path=tables.path, offset=0, field="e_phnum")
         self.segments = [_Segment(row, index) for index, row in enumerate(tables.segments)]
         size, count = tables.elf_class.header.size, len(self.segments)
-        self.header_table = _Segment(SegmentHeader(elf.PT_PHDR, 0, 0, 0, 0, size, size, 0), count)
+        self.header_table = _Segment(
+            elf.SegmentHeader(elf.PT_PHDR, 0, 0, 0, 0, size, size, 0), count
+        )
         size = tables.elf_class.segment.size * count
         start = tables.header.e_phoff
-        row = SegmentHeader(
+        row = elf.SegmentHeader(
             elf.PT_PHDR, 0, start, start, 0, size, size, tables.elf_class.address_size
         )
         self.segment_table = _Segment(row, count + 1)
@@ -508,7 +504,7 @@ def _cut(piece: Piece, start: int, end: int | None = None) -> Piece:
 class _Symbols:
     """The remaining symbols, with the numbers of their sections or 0; raise FormatError."""
 
-    def __init__(self, tables: ElfTables, symtab: int, shndx: int) -> None:
+    def __init__(self, tables: elf.ElfTables, symtab: int, shndx: int) -> None:
         self._tables = tables
         self._symtab = symtab
         self._rows = tables.symbols(symtab) if symtab else []
