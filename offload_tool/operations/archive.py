@@ -59,12 +59,9 @@ def _check_names(members: Sequence[tuple[str, StrPath]]) -> None:
 
 
 def _describe(name: str, path: StrPath, warn: Callable[[str], None] | None) -> NewMember:
-    def warn_of_symbols(reason: str) -> None:
-        if warn is not None:
-            warn(f"'{path}': {reason}")
-
     with InputFile(path) as source:
         if source.fileno() is None:
             raise UsageError(f"'{path}': an archive member must be a regular file; give files")
-        symbols = member_symbols(source.data, path=path, warn=warn_of_symbols)
+        noted = warn and (lambda reason: warn(f"'{path}': {reason}"))
+        symbols = member_symbols(source.data, path=path, warn=noted)
         return NewMember(name, len(source), symbols)

@@ -41,6 +41,7 @@ from offload_tool.errors import (
 )
 from offload_tool.formats.hip_fatbin import SECTION
 from offload_tool.formats.kpack import archive as kpack
+from offload_tool.formats.kpack.archive import ZSTD
 from offload_tool.formats.kpack.marker import (
     PLACEHOLDER,
     KpackMarker,
@@ -112,7 +113,7 @@ def split_file(
     directory: StrPath,
     *,
     group: str | None = None,
-    scheme: str = kpack.ZSTD,
+    scheme: str = ZSTD,
     in_parts: bool = False,
     wheel: WheelOptions | None = None,
     keep_equal: bool = False,

@@ -207,7 +207,12 @@ class _TableReader:
         if magic != MAGIC:
             message = f"expected {MAGIC.decode()!r}, found {magic[:24]!r}"
             raise self._error(self.offset, "magic", message)
-        count = self._read_count()
+        start = self.position
+        (count,) = _COUNT.unpack(self._take(_COUNT.size, "number of bundle entries"))
+        room = (self.room - self.position) // _ENTRY.size
+        if count > room:
+            message = f"expected at most {room} (what fits in the file), found {count}"
+            raise self._error(start, "number of bundle entries", message)
         entries = [self._read_entry(index) for index in range(1, count + 1)]
         header_size = self.position - self.offset
         for index, entry in enumerate(entries, 1):
@@ -217,15 +222,6 @@ class _TableReader:
                 raise self._error(self.offset, field, f"{message}{entry.offset}")
         end = max((entry.offset + entry.size for entry in entries), default=header_size)
         return Bundle(tuple(entries), self.offset, max(end, header_size))
-
-    def _read_count(self) -> int:
-        start = self.position
-        (count,) = _COUNT.unpack(self._take(_COUNT.size, "number of bundle entries"))
-        room = (self.room - self.position) // _ENTRY.size
-        if count > room:
-            message = f"expected at most {room} (what fits in the file), found {count}"
-            raise self._error(start, "number of bundle entries", message)
-        return int(count)
 
     def _read_entry(self, index: int) -> BundleEntry:
         start = self.position

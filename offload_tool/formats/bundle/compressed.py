@@ -34,7 +34,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from offload_tool.errors import FileError, FormatError, UnsupportedError, UsageError
 from offload_tool.formats import codec
@@ -54,7 +54,6 @@ _FIELDS = {  # after the prefix: [total size], uncompressed size, hash
 _METHODS: dict[int, codec.Method] = {0: "zlib", 1: "zstd"}
 _VERSION_2_LIMIT = 1 << 32
 _IN_MEMORY = 16 << 20
-_Result = TypeVar("_Result")
 _Write: TypeAlias = Callable[[bytes | memoryview], object]
 """Appends bytes to an output."""
 
@@ -202,7 +201,10 @@ def decompress(
     data: memoryview, header: CompressedHeader, *, path: StrPath | None = None
 ) -> tuple[memoryview, CompressionReport]:
     """Decompress a bundle: in memory, or above 16 MiB in an anonymous file; see `BundleStream`."""
-    return _stored(header.uncompressed_size, BundleStream(data, header, path=path).to)
+    stream = BundleStream(data, header, path=path)
+    reports: list[CompressionReport] = []
+    content = _stored(header.uncompressed_size, lambda write: reports.append(stream.to(write)))
+    return content, reports[0]
 
 
 class BundleStream:
@@ -285,8 +287,7 @@ def decompress_range(
         for chunk in _exactly(size, stream, size_error):
             write(chunk)
 
-    content, _ = _stored(len(head) + size, decompress_to)
-    return content
+    return _stored(len(head) + size, decompress_to)
 
 
 def _open_stream(
@@ -321,14 +322,14 @@ def _exactly(
         raise size_error(f"{found} (what the payload holds)")
 
 
-def _stored(size: int, produce: Callable[[_Write], _Result]) -> tuple[memoryview, _Result]:
-    """Return the `size` bytes that `produce` writes, in memory or mapped, and its result."""
+def _stored(size: int, produce: Callable[[_Write], None]) -> memoryview:
+    """Return the `size` bytes that `produce` writes, in memory or mapped."""
     if size <= _IN_MEMORY:
         # Not io.BytesIO: the cycle collector may close it while views of its bytes exist, and
         # Python 3.13 then prints an error (older versions with ``-X dev``).
         memory = bytearray()
-        result = produce(memory.extend)
-        return memoryview(memory).toreadonly(), result
+        produce(memory.extend)
+        return memoryview(memory).toreadonly()
     from offload_tool.io.temporary_directory import system_temp_folder  # for large content alone
 
     folder = system_temp_folder()
@@ -340,5 +341,5 @@ def _stored(size: int, produce: Callable[[_Write], _Result]) -> tuple[memoryview
     if size > free:
         raise FileError(folder, f"decompressing needs {size} bytes, only {free} are free")
     with Spool(folder, folder) as spool:
-        result = produce(spool.out.write)
-        return spool.since().data, result
+        produce(spool.out.write)
+        return spool.since().data

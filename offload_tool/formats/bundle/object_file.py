@@ -98,18 +98,14 @@ def read_object_bundle(data: memoryview, *, path: StrPath | None = None) -> tupl
         raise FormatError(f"expected an object file, found {found!r}", path=path, offset=0)
     else:
         return ()
-    return tuple(
-        _make_entry(data, name, offset, size)
-        for name, offset, size in sections
-        if name.startswith(MAGIC)
-    )
-
-
-def _make_entry(data: memoryview, name: bytes, offset: int, size: int) -> ObjectEntry:
-    entry_id = name[len(MAGIC) :].decode("utf-8", "surrogateescape")
-    is_host = entry_id.startswith(_HOST_KIND)
-    markers = is_host and next_content(data[: offset + size], offset) is None
-    return ObjectEntry(entry_id, offset, size, size if markers else 0)
+    entries = []
+    for name, offset, size in sections:
+        if name.startswith(MAGIC):
+            entry_id = name.removeprefix(MAGIC).decode("utf-8", "surrogateescape")
+            is_host = entry_id.startswith(_HOST_KIND)
+            markers = is_host and next_content(data[: offset + size], offset) is None
+            entries.append(ObjectEntry(entry_id, offset, size, size if markers else 0))
+    return tuple(entries)
 
 
 def check_not_merged(entries: Sequence[ObjectEntry], *, path: StrPath | None = None) -> None:

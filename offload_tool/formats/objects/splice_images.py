@@ -89,11 +89,16 @@ def plan_with_content(
     tables = read_elf_tables(data, path=path)
     index = _section_with(tables, placeholder)
     order = _order(tables)
-    _check_layout(tables, order)
+    header, count = tables.header, len(tables.sections)
+    found = [section.sh_offset for section in tables.sections], header.e_shoff
+    is_object = header.e_type == elf.ET_REL and not header.e_phnum and count < elf.SHN_LORESERVE
+    at_end = tables.header_offset(count) == len(data)
+    if not (is_object and at_end) or _layout(tables, order, -1, 0) != found:
+        raise UnsupportedError("not laid out as LLVM lays out objects", path=path)
     offsets, headers_at = _layout(tables, order, index, size)
-    elf_class, count = tables.elf_class, len(tables.sections)
-    header = tables.header._replace(e_shoff=headers_at)
-    pieces: list[Piece] = [Literal(0, elf_class.header.pack(*header))]
+    elf_class = tables.elf_class
+    new_header = elf_class.header.pack(*header._replace(e_shoff=headers_at))
+    pieces: list[Piece] = [Literal(0, new_header)]
     for number in order:
         section, at = tables.sections[number], offsets[number]
         if number == index:
@@ -147,16 +152,6 @@ def _layout(tables: ElfTables, order: list[int], index: int, size: int) -> tuple
         if section.has_content:
             end += size if number == index else section.sh_size
     return offsets, aligned(end, tables.elf_class.address_size)
-
-
-def _check_layout(tables: ElfTables, order: list[int]) -> None:
-    header = tables.header
-    found = [section.sh_offset for section in tables.sections], header.e_shoff
-    end = tables.header_offset(len(tables.sections))
-    is_usual = header.e_type == elf.ET_REL and not header.e_phnum and end == len(tables.data)
-    is_usual = is_usual and len(tables.sections) < elf.SHN_LORESERVE
-    if not is_usual or _layout(tables, order, -1, 0) != found:
-        raise UnsupportedError("not laid out as LLVM lays out objects", path=tables.path)
 
 
 def _sized_symbols(tables: ElfTables, number: int, sizes: Mapping[int, int]) -> bytes:

@@ -94,21 +94,14 @@ class TargetID:
 
         :raises TargetIDError: the processor's family is unknown.
         """
-        family = _family(self.processor)
+        processor = find_processor(self.processor)
+        prefixes = {"gfx": "amdgcn", "sm_": "nvptx"}
+        family = processor.family if processor else prefixes.get(self.processor[:3], "")
         if family not in _TRIPLES:
             raise TargetIDError(
                 [f"no device triple is known for processor '{self.processor}'; give the triple"]
             )
         return _TRIPLES[family]
-
-
-def _family(name: str) -> str | None:
-    processor = find_processor(name)
-    if processor is not None:
-        return processor.family
-    if name.startswith("gfx"):
-        return "amdgcn"
-    return "nvptx" if name.startswith("sm_") else None
 
 
 def _processor_problems(

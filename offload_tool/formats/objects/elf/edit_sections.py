@@ -508,7 +508,13 @@ class _Symbols:
         self._tables = tables
         self._symtab = symtab
         self._rows = tables.symbols(symtab) if symtab else []
-        self._indexes = self._read_indexes(shndx) if symtab and shndx else []
+        self._indexes: list[int] = []
+        if symtab and shndx:
+            words = tables.content(shndx)
+            if len(words) != 4 * len(self._rows):
+                message = f"expected {4 * len(self._rows)} bytes, found {len(words)}"
+                raise tables.error(shndx, "sh_size", message)
+            self._indexes = [word for (word,) in tables.elf_class.word.iter_unpack(words)]
         self._old_sections = [self._section_of(number) for number in range(len(self._rows))]
         self.sections: list[int] = []
         """New numbers of the sections that define the remaining symbols, in new symbol order."""
@@ -518,13 +524,6 @@ class _Symbols:
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    def _read_indexes(self, shndx: int) -> list[int]:
-        content = self._tables.content(shndx)
-        if len(content) != 4 * len(self._rows):
-            message = f"expected {4 * len(self._rows)} bytes, found {len(content)}"
-            raise self._tables.error(shndx, "sh_size", message)
-        return [word for (word,) in self._tables.elf_class.word.iter_unpack(content)]
 
     def _section_of(self, number: int) -> int:
         """Return the section that defines a symbol; 0 for none (undefined, absolute, common)."""

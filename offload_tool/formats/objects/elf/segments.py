@@ -349,7 +349,11 @@ class _Linked(_Mapped):
 
     def plan(self) -> FilePlan:
         self._place_table(self._choose_cuts())
-        self._check_table()
+        start = self.tables.header.e_phoff
+        end = start + self.tables.elf_class.segment.size * len(self.tables.segments)
+        stays = self.program_headers is None
+        if stays and any(start < room.end and room.start < end for room in self.rooms):
+            raise self.error("its program header table is in a bundle")
         self.pieces: dict[int, list[tuple[int, int]]] = {}
         for number in dict.fromkeys(room.section for room in self.rooms):
             self._split_section(number)
@@ -401,14 +405,6 @@ class _Linked(_Mapped):
                 self.cut(cuts)
                 self._append_table()
                 return
-
-    def _check_table(self) -> None:
-        """Raise if the program header table stays in place, in a bundle."""
-        start = self.tables.header.e_phoff
-        end = start + self.tables.elf_class.segment.size * len(self.tables.segments)
-        stays = self.program_headers is None
-        if stays and any(start < room.end and room.start < end for room in self.rooms):
-            raise self.error("its program header table is in a bundle")
 
     def _put_table_between(self, table_at: int) -> None:
         section = self.tables.sections[self.cuts[0].room.section]
