@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from offload_tool.containers.find import FoundImage
 
 _FORGET_AFTER = 8 << 20  # after so many bytes of the archive, its mapped pages are released
+_AT_ONCE, _BYTES_AT_ONCE = 4096, 8 << 20  # members, after which other work gets a turn
 _PARALLEL = 8 << 20  # bytes of all outputs from which on threads are worth their start
 _THREADS = 4  # at most; more would wait for the memory, not for processors
 _ANY_CPU, _GPUS = "generic", ("amdgcn", "nvptx64", "spirv64")
@@ -180,8 +181,10 @@ class _Walk:
         """One archive for each target."""
         self.ids: tuple[str, ...] = ()
         """IDs of the last opened bundle that is uncompressed in the archive."""
-        self.similar: SimilarMembers | None = None
-        """Reads further members with the same IDs."""
+        self.form: TableForm | None = None
+        """That bundle's, which other members may have, too."""
+        self.wanted: list[tuple[int, EntryUse, list[ar.GrowingArchive]]] = []
+        """The entries to take of it, by their index."""
         self.forgotten = 0
         """Offset up to which the archive's pages were released, in bytes."""
 
@@ -218,9 +221,12 @@ class _Walk:
         """Record the IDs of an uncompressed bundle for the fast path."""
         ids = tuple(entry.id for entry in bundle.entries)
         if member.path is None and bundle.reports == [None] and ids != self.ids:
-            self.ids = ids
-            entries = [(name, self.uses[name]) for name in ids]
-            self.similar = SimilarMembers(self.source, entries, self.archives, self._warn)
+            self.ids, self.form = ids, TableForm(ids)
+            self.wanted = [
+                (index, use, [self.archives[target] for target in use.targets])
+                for index, use in enumerate(self.uses[name] for name in ids)
+                if use.targets
+            ]
 
     @contextmanager
     def _open(self, member: ar.ArchiveMember) -> Iterator[OpenedBundle]:
@@ -242,9 +248,49 @@ class _Walk:
             self._check_name(member)
             yield member
             self._forget(reader.position)
-            while at_once and self.similar is not None and (count := self.similar.take(reader)):
+            while at_once and (count := self._take_similar(reader)):
                 self.budget.member(self.source.path, count)
                 self._forget(reader.position)
+
+    def _take_similar(self, reader: ar.ArchiveReader) -> int:
+        """Take members of the last one's form from `reader`, up to a limit; return their number."""
+        data, form, plain = self.source.data, self.form, reader.read_plain
+        position, count = reader.position, 0
+        last = position + _BYTES_AT_ONCE
+        while form is not None and count < _AT_ONCE and position < last:
+            found = plain(position)
+            if found is None:
+                break
+            name, start, size = found
+            rows = form.read(data, start, start + size)
+            if rows is None or name.find(b"..") >= 0 or _NUL in name:
+                break
+            try:
+                self._add_similar(data, name, rows)
+            except FormatError:  # opening the member reports it
+                break
+            count += 1
+            position = ar.next_header(position, size)
+        reader.skip(count, position)
+        return count
+
+    def _add_similar(self, data: memoryview, name: bytes, rows: Sequence[tuple[int, int]]) -> None:
+        """Add the wanted entries of a member, all or none; raise FormatError."""
+        made, reasons = [], list[tuple[bytes, str]]()
+        for index, use, archives in self.wanted:
+            new = use.name(name)
+            offset, size = rows[index]
+            symbols = None
+            if size and data[offset] in ar.OBJECTS_BEGIN:
+                failures: list[str] = []
+                symbols = ar.member_symbols(data[offset : offset + size], warn=failures.append)
+                reasons += [(new, reason) for reason in failures]
+            made.append((archives, new, offset, size, symbols))
+        for new, reason in reasons:
+            self._warn(new, reason)
+        for archives, new, offset, size, symbols in made:
+            for archive in archives:
+                archive.add(new, self.source, offset, size, symbols)
 
     def _forget(self, position: int) -> None:
         if position - self.forgotten > _FORGET_AFTER:
@@ -374,8 +420,6 @@ def _without_padding(location: Location) -> InputFile:
     return source.part(location.label, 0, size) if is_padding else source
 
 
-_AT_ONCE = 4096  # number of members after which other work gets a turn
-_BYTES_AT_ONCE = 8 << 20
 _SLASH, _NUL, _LINE_END = b"/\0\n"  # numbers: searching bytes for bytes is much slower
 
 
@@ -404,76 +448,3 @@ class EntryUse:
             message = f"has an entry for which a member with the name {text!r} would be made"
             raise FormatError(message)
         return name.replace(b":", b"_")
-
-
-class SimilarMembers:
-    """Fast path for members of `source` that have the last one's layout: its `entries`."""
-
-    def __init__(
-        self,
-        source: InputFile,
-        entries: Sequence[tuple[str, EntryUse]],
-        archives: Sequence[ar.GrowingArchive],
-        warn: Callable[[bytes, str], None],
-    ) -> None:
-        self.source = source
-        self.form = TableForm([name for name, _ in entries])
-        self.wanted = [
-            (index, use, [archives[target] for target in use.targets])
-            for index, (_, use) in enumerate(entries)
-            if use.targets
-        ]
-        self.warn = warn
-
-    def take(self, reader: ar.ArchiveReader) -> int:
-        """Take similar members from `reader`, up to a limit; return their number."""
-        data, form, plain = self.source.data, self.form, reader.read_plain
-        position = reader.position
-        last = position + _BYTES_AT_ONCE
-        count = 0
-        while count < _AT_ONCE and position < last:
-            found = plain(position)
-            if found is None:
-                break
-            name, start, size = found
-            rows = form.read(data, start, start + size)
-            if rows is None or name.find(b"..") >= 0 or _NUL in name:
-                break
-            reasons: list[tuple[bytes, str]] = []
-            try:
-                made = self._new_members(data, name, rows, reasons)
-            except FormatError:  # opening the member reports it
-                break
-            for new, reason in reasons:
-                self.warn(new, reason)
-            for archives, new, offset, length, symbols in made:
-                for archive in archives:
-                    archive.add(new, self.source, offset, length, symbols)
-            count += 1
-            position = ar.next_header(position, size)
-        reader.skip(count, position)
-        return count
-
-    def _new_members(
-        self,
-        data: memoryview,
-        name: bytes,
-        rows: Sequence[tuple[int, int]],
-        reasons: list[tuple[bytes, str]],
-    ) -> list[tuple[list[ar.GrowingArchive], bytes, int, int, bytes | None]]:
-        """Return the archives, name, offset, size and symbols of new members; raise FormatError.
-
-        `reasons` receives names of members whose symbols cannot be read, with reasons.
-        """
-        made = []
-        for index, use, archives in self.wanted:
-            new = use.name(name)
-            offset, size = rows[index]
-            symbols = None
-            if size and data[offset] in ar.OBJECTS_BEGIN:
-                content = data[offset : offset + size]
-                failures: list[str] = []
-                symbols = ar.member_symbols(content, warn=failures.append)
-                reasons += [(new, reason) for reason in failures]
-            made.append((archives, new, offset, size, symbols))
-        return made
