@@ -32,7 +32,7 @@ binaries. Version 2 is one binary of all images, which share the strings::
 
 In version 3 everything after the header can be one zstd frame or zlib stream. The header then
 records the inflated size, which is the `size` without compression, and zeros follow up to a
-multiple of 8. `inflated` returns the uncompressed binary.
+multiple of 8. `unpacked` returns the uncompressed binary.
 
 Integers are little-endian and unsigned; offsets count from the beginning of the binary.
 
@@ -183,7 +183,7 @@ class OffloadBinary:
     images: tuple[OffloadImage, ...]
     """One in version 1; any number from version 2 on; none in a compressed one."""
     packed: PackedBody | None = None
-    """Input of `inflated` for a compressed binary."""
+    """Input of `unpacked` for a compressed binary."""
 
 
 @frozen
@@ -242,7 +242,7 @@ def iter_offload_binaries(
 
     All offsets count from the beginning of `data`. With `padding`, zeros may surround the binaries;
     without, each begins at the end of the last one, as in LLVM 22. Binaries before a broken one are
-    yielded before the error. A compressed binary has no images; `inflated` returns them.
+    yielded before the error. A compressed binary has no images; `unpacked` returns them.
     """
     end = len(data) if end is None else min(end, len(data))
     position = start
@@ -259,13 +259,18 @@ def iter_offload_binaries(
             position = start + aligned(position - start, _ALIGNMENT)
 
 
-def inflated(data: memoryview, binary: OffloadBinary, *, path: StrPath | None = None) -> memoryview:
-    """Return a binary uncompressed: in memory, or above 16 MiB in an anonymous file."""
-    from offload_tool.formats.bundle.compressed import decompress_range
+def unpacked(
+    data: memoryview, binary: OffloadBinary, *, path: StrPath | None = None
+) -> tuple[memoryview, OffloadBinary]:
+    """Return a binary, and the data with its images: `data`, unless the binary is compressed.
 
+    Compressed ones are unpacked in memory, or above 16 MiB in an anonymous file.
+    """
     packed = binary.packed
     if packed is None:
-        return data[binary.offset : binary.offset + binary.size]
+        return data, binary
+    from offload_tool.formats.bundle.compressed import decompress_range  # rarely needed
+
     size = packed.offset - binary.offset + packed.inflated_size
     head = bytearray(data[binary.offset : packed.offset])
     _SIZE.pack_into(head, 8, size)
@@ -278,18 +283,9 @@ def inflated(data: memoryview, binary: OffloadBinary, *, path: StrPath | None = 
 
     place = packed.offset, packed.offset + packed.size, packed.inflated_size
     method: Method = "zstd" if _is_zstd(data, packed) else "zlib"
-    return decompress_range(
+    content = decompress_range(
         data, *place, head=bytes(head), method=method, size_error=size_error, path=path
     )
-
-
-def unpacked(
-    data: memoryview, binary: OffloadBinary, *, path: StrPath | None = None
-) -> tuple[memoryview, OffloadBinary]:
-    """Return a binary, and the data with its images: `data`, unless the binary is compressed."""
-    if binary.packed is None:
-        return data, binary
-    content = inflated(data, binary, path=path)
     return content, next(iter_offload_binaries(content, path=path))
 
 

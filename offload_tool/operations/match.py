@@ -235,11 +235,7 @@ def explain_loads(found: FoundContainer, device: Device) -> dict[int, Load]:
         if fit.rule == compatibility.GENERIC and generic_version(content.begin(BEGIN_SIZE)) == 0:
             notes.append("its ELF header has no generic version, so that the loader refuses it")
         if fit.rule in (compatibility.GENERIC, compatibility.SPIRV):
-            notes += (
-                f"{images[other].id} where {_open_features(images[other], device)}"
-                for other in sorted(others)
-                if _is_native(images[other], device)
-            )
+            notes += filter(None, (_preferred(images[other], device) for other in sorted(others)))
         loads[index] = Load(images[index].id, fit.rule, "; ".join(notes))
     return loads
 
@@ -304,14 +300,11 @@ def _reasons(images: Sequence[FoundImage], device: Device) -> Iterator[tuple[str
         yield image.id, _EMPTY if fits else compatibility.why_not(image.entry_id, wanted)
 
 
-def _is_native(image: FoundImage, device: Device) -> bool:
-    wanted = device.entry_id_for(image.entry_id)
-    processors = {entry.target_id.partition(":")[0] for entry in (image.entry_id, wanted)}
-    return len(processors) == 1
-
-
-def _open_features(image: FoundImage, device: Device) -> str:
-    """Return the features that an image sets and the device leaves open."""
-    known = set(device.entry_id_for(image.entry_id).target_id.split(":"))
-    wanted = [part for part in image.target_id.split(":")[1:] if part not in known]
-    return f"the device has {' and '.join(wanted)}"
+def _preferred(image: FoundImage, device: Device) -> str | None:
+    """Return when a device loads an image of its processor, by features that it leaves open."""
+    processor, *features = image.target_id.split(":")
+    known = device.entry_id_for(image.entry_id).target_id.split(":")
+    if processor != known[0]:
+        return None
+    missing = [feature for feature in features if feature not in known]
+    return f"{image.id} where the device has {' and '.join(missing)}"

@@ -18,13 +18,13 @@ from offload_tool.formats.offload_binary import (
     OffloadBinaryError,
     OffloadImage,
     guess_image_kind,
-    inflated,
     iter_offload_binaries,
     offload_kind_name,
     offload_kind_number,
     plan_offload_binary,
     plan_shared_offload_binary,
     read_offload_binary,
+    unpacked,
     write_compressed_offload_binary,
 )
 from offload_tool.io import replace_file
@@ -133,7 +133,7 @@ def test_compressed_binaries_give_what_they_were(method: int) -> None:
     assert (first.version, first.images, old.packed) == (3, (), None)
     assert second.offset == len(packed)
     for found in (first, second):
-        content = inflated(data, found)
+        content, _ = unpacked(data, found)
         (whole,) = iter_offload_binaries(content, padding=False)
         assert (whole.version, whole.size, whole.packed) == (3, len(content), None)
         assert [dict(image.strings) for image in whole.images] == [row[1] for row in ENTRIES]
@@ -153,7 +153,7 @@ def test_compressed_binaries_that_we_write(tmp_path: Path, method: Method) -> No
     data = memoryview(path.read_bytes())
     assert len(data) == len(binary(b"old")) + size
     _, found = iter_offload_binaries(data, padding=False)
-    content = inflated(data, found)
+    content, _ = unpacked(data, found)
     assert len(content) == layout.size
     (whole,) = iter_offload_binaries(content, padding=False)
     assert [bytes(image.content(content)) for image in whole.images] == images
@@ -173,7 +173,7 @@ def test_damaged_compressed_binaries() -> None:
     packed[40:44] = b"junk"
     (found,) = iter_offload_binaries(memoryview(packed), path="f")
     with pytest.raises(FormatError, match="'f', offset 0x28, payload"):
-        inflated(memoryview(packed), found, path="f")
+        unpacked(memoryview(packed), found, path="f")
 
 
 def broken(position: int, layout: str, value: int) -> bytes:

@@ -296,10 +296,9 @@ class _Reader:
 
     def _image(self, row: _EntryHeader) -> CudaImage:
         packed = self._packed(row)
-        stored = row.packed if packed and row.packed else row.payload
         size = row.payload if packed is None else packed.size
-        payload = (self.position + row.header_size, stored, size, packed, 0)
-        return self._make_image(row, self.position, row.header_size, payload)
+        place = self.position + row.header_size, row.packed or row.payload, size
+        return self._make_image(row, self.position, row.header_size, (*place, packed, 0))
 
     def _make_image(
         self,
