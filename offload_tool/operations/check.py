@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     _Note = Callable[[str], None]
 
 _NAMED = 3  # number of kernels that a fault names; it counts the others
+_SINGLE = (FileFormat.CODE_OBJECT, FileFormat.KPACK)
 
 
 @frozen
@@ -90,10 +91,8 @@ class _Container:
     linked: Candidates = ()
     kernels: dict[int, tuple[Kernel, ...]] = field(default_factory=dict)
     """By the index of the image; images that list no kernels are absent."""
-    is_single_target: bool = False
-    """Whether it is a single-target file; missing targets are then faults of its host programs."""
-    is_code: bool = False
-    """Whether it is a code object without a container."""
+    single: FileFormat | None = None
+    """The format of a file for one target; missing targets are faults of its host programs."""
 
     @property
     def targets(self) -> list[str]:
@@ -122,9 +121,8 @@ class _Library:
         key = found.section if is_part else found.index
         name = f"{found.container.value} {found.index}"
         container = self.containers.setdefault(key, _Container(name))
-        container.is_code = found.container is FileFormat.CODE_OBJECT
-        is_archive = found.container is FileFormat.KPACK
-        container.is_single_target = (container.is_code or is_archive) and not self.is_given
+        is_single = found.container in _SINGLE and not self.is_given
+        container.single = found.container if is_single else None
         self.faulty += found.faults
         first = len(container.entries)
         entries = candidates_of(found.images)
@@ -167,25 +165,16 @@ class _Library:
             note(f"'{self.label}': {unknown:,} kernels do not say whether they spill registers")
 
     @property
-    def is_code(self) -> bool:
-        return self.is_single_target and any(
-            container.is_code for container in self.containers.values()
-        )
-
-    @property
-    def is_single_target(self) -> bool:
-        """Whether it is an archive whose missing targets are faults of its host programs."""
-        return all(container.is_single_target for container in self.containers.values())
+    def single(self) -> FileFormat | None:
+        """The format of its containers, if missing targets are faults of its host programs."""
+        formats = {container.single for container in self.containers.values()}
+        return None if None in formats else next(one for one in _SINGLE if one in formats)
 
     def _lacking_image(self, device: Device) -> Iterator[str]:
-        has_single_target = any(found.is_single_target for found in self.containers.values())
-        every = [
-            found
-            for found in self.containers.values()
-            if found.targets and not found.is_single_target
-        ]
+        containers = self.containers.values()
+        every = [found for found in containers if found.targets and not found.single]
         lacking = [found for found in every if not found.serves(device)]
-        if (every or has_single_target) and not lacking:
+        if not lacking and (every or any(found.single for found in containers)):
             return
         text = f"no image for {device.text}"
         if 0 < len(lacking) < len(every):
@@ -226,10 +215,10 @@ def check_libraries(
         others = [other for other in files if other != path]
         for library in _libraries(path, rules, used, others, skipped, note):
             empty = False
-            if library.is_code:
+            if library.single is FileFormat.CODE_OBJECT:
                 codes.append(library)
             elif alone is not None:
-                alone = [*alone, library] if library.is_single_target else None
+                alone = [*alone, library] if library.single else None
             library.note_unchecked(note)
             yield from (Fault(library.label, message) for message in library.faults())
         if empty:
