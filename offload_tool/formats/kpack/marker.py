@@ -273,7 +273,7 @@ def plan_marked(wrappers: LinkedWrappers, marker: bytes) -> FilePlan:
         tables,
         replacements,
         patches=wrappers.pointer_patches(hip_fatbin.KPACKED, new),
-        renamed={numbers[0]: SECTION.encode()},
+        renamed=(numbers[0], SECTION.encode()),
         verb="split",
     )
 

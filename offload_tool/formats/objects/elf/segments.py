@@ -41,8 +41,7 @@ import bisect
 import itertools
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from offload_tool.errors import FormatError, UnsupportedError
@@ -99,20 +98,21 @@ def plan_shrunk_elf(
     replacements: Iterable[Replacement],
     *,
     patches: Iterable[tuple[int, bytes]] = (),
-    renamed: Mapping[int, bytes] = MappingProxyType({}),
+    renamed: tuple[int, bytes] | None = None,
     verb: str = "thinned",
 ) -> FilePlan:
     """Return a plan of the file with `replacements`, none of which is larger than what it replaces.
 
     Bytes behind a replaced range, up to the next one or the section's end, must be zeros and go.
-    `patches` are bytes for other offsets, `renamed` new section names; `verb` is for messages.
+    `patches` are bytes for other offsets, `renamed` a section and its name; `verb` is for messages.
     Raises ContentError: a replacement does not fit, or the change is not safe.
     """
     rooms = _rooms(tables, replacements)
     shrinker = _Relocatable if tables.header.e_type == elf.ET_REL else _Linked
     editor: _Linked | _Relocatable = shrinker(tables, rooms, verb)
     editor.literals += patches
-    editor.rename(renamed)
+    if renamed is not None:
+        editor.rename(*renamed)
     try:
         return editor.plan()
     except struct.error as error:
@@ -168,7 +168,7 @@ class _Rewriter:
         self.rooms = rooms
         self.verb = verb
         self.fill: int | None = None
-        """Name offset for sections of zeros that extend renamed ones, whose size must not grow."""
+        """Name offset for sections of zeros that extend a renamed one, whose size must not grow."""
         self.at_start = {room.start: room for room in rooms}
         self.sections = list(tables.sections)
         self.program_headers: tuple[int, int] | None = None
@@ -195,18 +195,12 @@ class _Rewriter:
         message = f"cannot be {self.verb} safely: {message}"
         return UnsupportedError(message, path=self.tables.path)
 
-    def rename(self, names: Mapping[int, bytes]) -> None:
-        if not names:
-            return
-        index = self.tables.names_index
-        strings = bytes(self.tables.content(index))
+    def rename(self, number: int, name: bytes) -> None:
+        strings = bytes(self.tables.content(self.tables.names_index))
         self.fill = len(strings)
         strings += _FILL + b"\0"
-        for number, name in names.items():
-            row = self.sections[number]
-            self.sections[number] = row._replace(sh_name=len(strings))
-            strings += name + b"\0"
-        self.names = strings
+        self.sections[number] = self.sections[number]._replace(sh_name=len(strings))
+        self.names = strings + name + b"\0"
 
     def symbols(self) -> Iterator[tuple[int, Symbol, tuple[int, int]]]:
         """Yield symbols in the rooms' sections: offset in the file, symbol, table and number."""
