@@ -198,19 +198,22 @@ class ArchiveReader:
         """Yield the members, including those of a COFF import library."""
         if not is_archive(self.data):
             found = bytes(self.data[: len(MAGIC)])
-            raise self._error(0, None, f"expected an archive, found {found!r}")
+            raise FormatError(f"expected an archive, found {found!r}", path=self.path, offset=0)
         self.thin = self.data[: len(MAGIC)] == THIN_MAGIC
         while self.position < len(self.data):
             position = self.position
             raw, size = self._read_header(position)
             special = raw.rstrip(b" ")
-            if self._is_special(special):
-                self._check_content(position, size, raw)
+            is_special = self._is_special(special)
+            available = len(self.data) - position - _HEADER.size
+            if size > available and (is_special or not self.thin):
+                message = f"expected at most {available} (what is left of the file), found {size}"
+                message += "; the file may be cut short"
+                raise self._error(position + _SIZE_AT, "size", message, raw)
+            if is_special:
                 self._read_special(position, size, special)
                 self.position = next_header(position, size)
                 continue
-            if not self.thin:
-                self._check_content(position, size, raw)
             member = self._read_member(position, size, raw)
             self.position = next_header(position, 0 if self.thin else size)
             is_first = self.count == 0 and self.indexes == 0 and self.names is None
@@ -262,13 +265,6 @@ class ArchiveReader:
         elif name in _INDEXES:
             self.indexes += 1
 
-    def _check_content(self, position: int, size: int, raw: bytes) -> None:
-        available = len(self.data) - position - _HEADER.size
-        if size > available:
-            message = f"expected at most {available} (what is left of the file), found {size}"
-            message += "; the file may be cut short"
-            raise self._error(position + _SIZE_AT, "size", message, raw)
-
     def _read_member(self, position: int, size: int, raw: bytes) -> ArchiveMember:
         start = position + _HEADER.size
         name = raw.rstrip(b" ")
@@ -318,12 +314,8 @@ class ArchiveReader:
             raise self._error(position, "name", message, raw)
         return int(digits)
 
-    def _error(
-        self, offset: int, field: str | None, message: str, raw: bytes | None = None
-    ) -> FormatError:
-        if field is not None:
-            name = b"" if raw is None else raw.strip(b" ")
-            field = f"{field} of {self._describe(name)}"
+    def _error(self, offset: int, field: str, message: str, raw: bytes = b"") -> FormatError:
+        field = f"{field} of {self._describe(raw.strip(b' '))}"
         return FormatError(message, path=self.path, offset=offset, field=field)
 
     def _describe(self, name: bytes) -> str:
