@@ -28,6 +28,7 @@ from offload_tool.io import FileRange, InputFile, OutputFile
 from offload_tool.io.write_plan import FilePlan
 
 _LOCAL = struct.Struct("<4s22x2H")  # magic, and the sizes of name and extra fields
+_FIELD, _ZIP64_FIELD = struct.Struct("<2H"), 1
 _DESCRIPTOR, _UTF8 = 8, 0x800
 _UNIX = 3
 _FIRST_TIME = (1980, 1, 1, 0, 0, 0)
@@ -113,14 +114,26 @@ def plan_zip(members: Sequence[PackedMember]) -> FilePlan:
     rows = []
     position = 0
     for member in members:
-        rows.append(copy.copy(member.row))
-        rows[-1].header_offset = position
+        row = copy.copy(member.row)
+        row.header_offset, row.extra = position, _without_zip64(row.extra)
+        rows.append(row)
         parts += member.parts
         position += member.size
     end = _Tail(position)
     with zipfile.ZipFile(end, "w") as directory:
         directory.filelist = rows
     return FilePlan.of([*parts, end.getvalue()])
+
+
+def _without_zip64(extra: bytes) -> bytes:
+    """Return extra fields without that of large numbers, which would have the old offset."""
+    others, at = b"", 0
+    while at + _FIELD.size <= len(extra):
+        number, size = _FIELD.unpack_from(extra, at)
+        end = at + _FIELD.size + size
+        others += extra[at:end] if number != _ZIP64_FIELD else b""
+        at = end
+    return others
 
 
 class _Tail(io.BytesIO):
