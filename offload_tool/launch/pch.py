@@ -26,7 +26,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 
 from offload_tool.clang.depfile import read_depfile
@@ -50,7 +50,7 @@ from offload_tool.pch.recipe import MAP, PchRecipe, front_end_args
 SWITCH = "OFFLOAD_PCH"
 FOLDER = ".offload-pch"
 _NEW = "the headers are new: the next compile makes it"
-_LISTS_USERS = "its depfile lists no system headers, or there is none: use -MD"
+_OTHER_DEPFILE = "its depfile does not list all headers, and nothing else: use -MD"
 _KEPT_FOR = 7 * 24 * 3600
 """Seconds without a use, after which a PCH is removed when another one is made."""
 _OWN = ("-o", "-main-file-name")
@@ -124,13 +124,15 @@ class Pchs:
 
         :raises BlockingIOError: another launch makes it, and this one does not wait.
         """
+        args = [*without_values(job.args, JOB_DEPFILE)]
         is_linked = any(job.output in each.args for each in self._plan.jobs if each.kind == "lld")
-        allowed = (MAP, *["-emit-llvm"] * is_linked)  # the result is no bitcode then
-        args = without_values(job.args, JOB_DEPFILE)
-        args_to_check = [arg for arg in args if not arg.startswith(allowed)]
-        reason = reason_of_front_end(next(option_values(job.args, "-x"), ""), args_to_check)
-        if reason or ALL_HEADERS not in job.args:
-            return reason or _LISTS_USERS
+        if is_linked and not any(arg.startswith("-flto") for arg in args):
+            args = [arg for arg in args if not arg.startswith("-emit-llvm")]  # no output is bitcode
+        args = [arg for arg in args if not arg.startswith(MAP)]  # the new PCH is checked for it
+        if reason := reason_of_front_end(next(option_values(args, "-x"), ""), args):
+            return reason
+        if ALL_HEADERS not in job.args or any(arg.startswith("-fdepfile-entry") for arg in args):
+            return _OTHER_DEPFILE
         candidates = self._recipe(job, ()).search_path.candidates(job.source)
         candidate = next(filter(self._is_wanted, candidates.all), None)
         if candidate is None:
@@ -185,7 +187,7 @@ class Pchs:
             each[1:-1] if each[0] == '"' else find(each[1:-1])[0] for each in candidate.headers
         )
         names = pass_run(recipe.work(), self._digests).inputs() or headers
-        return "".join(map(self._digests.digest, names)).encode()
+        return digest_of("".join(map(self._digests.digest, names)).encode()).encode()
 
     def insert(
         self, steps: list[Step], depfiles: Mapping[int, str], report: Callable[[str], None]
@@ -224,13 +226,9 @@ def _judge(
         except OffloadError as error:
             reason = str(error)
     if not reason:
-        for name, content in (
-            (depfile, text),
-            (front.messages_file, b""),
-            (front.stdout_file, b""),
-        ):
+        for name in (depfile, front.messages_file, front.stdout_file):
             with open(name, "wb") as file:
-                file.write(content)
+                file.write(text if name == depfile else b"")
         front.args = ()
     how = f"without a precompiled header: {reason}" if reason else "with the precompiled header"
     report(f"{job.target}: {how}")
@@ -250,6 +248,7 @@ def _locked(name: str, *, waits: bool) -> Iterator[None]:
 def _remove_unused() -> None:
     """Remove the PCHs that no compile has read for long, but not their locks."""
     for entry in [*os.scandir(FOLDER)]:
-        used = max(entry.stat().st_atime, entry.stat().st_mtime)
-        if time.time() - used > _KEPT_FOR and not entry.name.endswith(".lock"):
-            os.unlink(entry.path)
+        with suppress(OSError):  # others remove them, too
+            used = max(entry.stat().st_atime, entry.stat().st_mtime)
+            if time.time() - used > _KEPT_FOR and not entry.name.endswith(".lock"):
+                os.unlink(entry.path)

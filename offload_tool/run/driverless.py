@@ -128,7 +128,7 @@ class DirectPasses:
             if not jobs or not has_files:
                 return None
             try:
-                return _run_once(jobs, environment, stages) == (0, b"")
+                return _run_jobs(jobs, environment, stages) == (0, b"")
             except _UnknownEndError:
                 return False
 

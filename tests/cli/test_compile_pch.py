@@ -15,6 +15,7 @@ import pytest
 
 from offload_tool.io.file_digests import CHANGED
 from offload_tool.pch import pch, recipe
+from offload_tool.run import cut_off
 from offload_tool.toolchain.probe import Toolchain
 from tests.cli.conftest import run
 from tests.cli.test_compile_manifest import SETTLED
@@ -169,6 +170,21 @@ def test_changes_of_headers(project: Path, capfd: Capture) -> None:
         assert_same(capfd, "device")
     Path("first/header.h").unlink()
     assert_same(capfd, "device", why=stale)
+
+
+def test_names_that_the_backend_numbers(
+    project: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass whose backend would number names otherwise in its own job runs in one, here too."""
+    monkeypatch.setattr(cut_off, "_TOO_SHORT", 0)
+    calls = "".join(f'printf("%d {word}", n); printf("{word}\\n"); ' for word in ("one", "two"))
+    use = f'extern "C" int printf(const char*, ...);\nvoid say(int n) {{ {calls} }}\n'
+    assert emit("host") == 0
+    for number in range(3):
+        Path("k.hip").write_text(f"{BEGIN}// {number}\n{SOURCE}{use}")
+        assert run("compile", "k.hip", "-o", "out.o", "--host", "--pch", "host.pch", *FLAGS) == 0
+        compiled("host")
+        assert Path("out.o").read_bytes() == Path("out").read_bytes()
 
 
 def test_header_that_changes_while_it_compiles(

@@ -144,7 +144,7 @@ def _set(name: str, value: str) -> Callable[[Project], None]:
         (_warning, pch.MESSAGES),
         (_file, f"'{FOLDER}': File exists"),
         (_set("OFFLOAD_LAUNCHER", "env"), "its launcher runs it"),
-        (lambda project: project.flags.append("-MMD"), "lists no system headers"),
+        (lambda project: project.flags.append("-MMD"), "use -MD"),
         (_set("OFFLOAD_PCH", "value.h"), "have no header of OFFLOAD_PCH"),
     ],
 )

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.pch_constructs.compositions import Composition, alone, composed
 from tests.pch_constructs.constructs import CONSTRUCTS
-from tests.pch_constructs.launched import DRIVERS, EDITS, LaunchTrial
+from tests.pch_constructs.launched import DRIVERS, EDITS, MAP, LaunchTrial
 from tests.pch_constructs.trial import Trial, begin_worker, judge_by_worker
 
 
@@ -56,10 +56,10 @@ def main() -> int:
 
 def _launch_trial(clang: str, seed: int, folder: Path) -> LaunchTrial:
     rng = random.Random(seed)
-    extra = ["-g", "-fgpu-rdc"]
+    extra = ["-g", "-fgpu-rdc", MAP, MAP]
 
     def choose() -> tuple[list[str], list[str]]:
-        flags = rng.sample(extra, 1) if rng.random() < 0.1 else []
+        flags = rng.sample(extra, 1) if rng.random() < 0.3 else []
         return [rng.choice(DRIVERS), *flags], rng.sample([*EDITS], 2)
 
     return LaunchTrial(folder, shlex.split(clang), choose)

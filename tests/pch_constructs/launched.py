@@ -18,6 +18,7 @@ from tests.pch_constructs.compositions import Composition
 from tests.pch_constructs.trial import Outcome, inside
 
 DRIVERS = ("--no-offload-new-driver", "--offload-new-driver")
+MAP = "-ffile-prefix-map={here}/="
 _ARCHS = {"hip": "gfx906,gfx90a", "cuda": "sm_80,sm_90"}
 _AGAIN = 8
 _INCLUDE = r"#include [<\"]([^>\"]+)"
@@ -52,14 +53,17 @@ class LaunchTrial:
         self.project.mkdir(parents=True)
         composition.flags.insert(0, "-I{at}early")
         composition.files[composition.source] += _USE
+        flags, edits = self._choose()
+        composition.flags += flags
+        source = Path(composition.source)
+        if MAP in flags:  # of absolute names, as CMake has them
+            composition.flags = [each.replace("{at}", "{here}/") for each in composition.flags]
+            source = self.project / source
         with inside(self.project):
             composition.write(self.project)
-            source = Path(composition.source)
             sources = [source, source.with_stem("other")]
             shutil.copy2(*sources)
             used: list[str] = []
-            flags, edits = self._choose()
-            composition.flags += flags
             for what in ("", *edits):
                 self._edit(composition, what)
                 for each in sources:
