@@ -8,10 +8,8 @@ from functools import partial
 
 import pytest
 
-from offload_tool.containers.entries import bundle_entries
 from offload_tool.containers.file_format import FileFormat, find_strays, recognise
 from offload_tool.formats.bitcode.module import is_bitcode
-from offload_tool.formats.bundle.binary import plan_bundle, read_bundle
 from offload_tool.formats.magic import (
     BUNDLE,
     COMPRESSED_BUNDLE,
@@ -22,7 +20,6 @@ from offload_tool.formats.magic import (
 from offload_tool.formats.objects.ar import is_archive
 from offload_tool.formats.objects.coff import is_coff
 from offload_tool.formats.objects.elf.reader import is_elf
-from offload_tool.io import InputFile
 from tests.formats.object_files import make_coff, make_elf
 
 SAMPLES: list[tuple[bytes, FileFormat, Callable[[memoryview], bool]]] = [
@@ -49,24 +46,6 @@ def test_magics(data: bytes, file_format: FileFormat, test: Callable[[memoryview
     assert recognise(memoryview(b"?" + data)) is None
     assert not test(memoryview(b"?" + data))
     assert not test(memoryview(data[:3]))
-
-
-def test_text_is_searched_on_request() -> None:
-    """A text bundle begins at once, or anywhere on request."""
-    data = b"\n// __CLANG_OFFLOAD_BUNDLE____START__ host-x\n"
-    assert recognise(memoryview(data)) is FileFormat.TEXT_BUNDLE
-    assert recognise(memoryview(b"int i;" + data)) is None
-    assert recognise(memoryview(b"int i;" + data), anywhere=True) is FileFormat.TEXT_BUNDLE
-
-
-def test_entries_of_a_bundle_in_a_part() -> None:
-    layout = plan_bundle([("hip-a", 2), ("hip-b", 1)])
-    whole = InputFile.from_data("f", memoryview(b"ab" + layout.header + b"XXY"))
-    part = whole.part("f(m)", 2, len(whole) - 2)
-    entries = bundle_entries(read_bundle(part.data, path="f(m)"), part)
-    assert [bytes(entry.range.data) for entry in entries] == [b"XX", b"Y"]
-    assert entries[0].range.source is whole
-    assert bytes(entries[0].begin(1)) == b"X"
 
 
 BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import UsageError
-from offload_tool.formats.hip_fatbin import cuid_hash, cuid_symbol, fatbin_symbol, plan_embedding
+from offload_tool.formats.hip_fatbin import cuid_hash, fatbin_symbol, plan_embedding
 from offload_tool.formats.objects.elf.reader import ET_REL, read_elf_tables
 from tests.conftest import Tool, run_tool, try_tool
 
@@ -18,13 +18,6 @@ LINUX = "x86_64-unknown-linux-gnu"
 def embed(content: bytes, cuid: str = "13", triple: str = LINUX) -> bytes:
     plan = plan_embedding([cuid_hash(cuid)], len(content), triple)
     return b"".join(plan.bound(b"", [content]).chunks())
-
-
-def test_cuid_hash() -> None:
-    """The hash is clang's: observed for -cuid=13 with clang 22.1.8."""
-    assert cuid_hash("13") == "ea124c110e41cc5"
-    assert fatbin_symbol("13") == "__hip_fatbin_ea124c110e41cc5"
-    assert cuid_symbol("13") == "__hip_cuid_ea124c110e41cc5"
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 4096, 10001])

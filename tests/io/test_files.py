@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload_tool.errors import FileError
-from offload_tool.io import FileRange, InputFile, atomic_write, replace_all, replace_file
+from offload_tool.io import FileRange, InputFile, atomic_write, replace_file
 from offload_tool.io.input_file import load
 from offload_tool.io.paths import replace_small_file
 from offload_tool.io.spool import Spool
@@ -28,16 +28,6 @@ from tests.conftest import identity, run_tool
 
 def leftovers(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-@pytest.mark.parametrize("content", [b"0123456789", b""], ids=["mapped", "empty"])
-def test_input(tmp_path: Path, content: bytes) -> None:
-    """An input's data is its content, and a slice outlives the file object."""
-    (tmp_path / "in").write_bytes(content)
-    with InputFile(tmp_path / "in") as source:
-        piece = source.data[2:4]
-        assert len(source) == len(content)
-    assert bytes(piece) == content[2:4]
 
 
 @pytest.mark.parametrize("size", [6, 3 << 20], ids=["small", "large"])
@@ -83,12 +73,6 @@ def test_input_from_a_pipe(tmp_path: Path) -> None:
         out.copy(source)
     os.close(reading)
     assert (tmp_path / "out").read_bytes() == b"through a pipe"
-
-
-@pytest.mark.parametrize("name", ["missing", "."], ids=["missing", "folder"])
-def test_unreadable_input(tmp_path: Path, name: str) -> None:
-    with pytest.raises(FileError, match=str(tmp_path)):
-        InputFile(tmp_path / name)
 
 
 def test_output_appears_when_complete(tmp_path: Path) -> None:
@@ -220,19 +204,6 @@ def test_other_content_replaces_the_old_file(tmp_path: Path, old: bytes | None, 
     assert leftovers(tmp_path) == ["out"]
 
 
-def test_only_changed_of_several_are_replaced(tmp_path: Path) -> None:
-    names = ["same", "changed", "new"]
-    (tmp_path / "same").write_bytes(b"same")
-    (tmp_path / "changed").write_bytes(b"CHANGED")
-    before = identity(tmp_path / "same")
-    with replace_all([tmp_path / name for name in names], keep_equal=True) as outputs:
-        for name, out in zip(names, outputs, strict=True):
-            out.write(name.encode())
-    assert [out.unchanged for out in outputs] == [True, False, False]
-    assert identity(tmp_path / "same") == before
-    assert [(tmp_path / name).read_bytes() for name in names] == [b"same", b"changed", b"new"]
-
-
 def test_comparing_takes_no_memory_for_the_content(tmp_path: Path) -> None:
     script = (
         "import resource\n"
@@ -268,14 +239,6 @@ def test_no_room_for_one_of_several(tmp_path: Path) -> None:
     assert done == "'one': File too large\n"
     assert leftovers(tmp_path) == ["one", "two"]
     assert [(tmp_path / name).read_bytes() for name in ("one", "two")] == [b"old"] * 2
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_error_names_the_output_that_failed(tmp_path: Path) -> None:
-    outputs = [tmp_path / "one", Path("/dev/full"), tmp_path / "two"]
-    with pytest.raises(FileError, match="'/dev/full': No space left"), replace_all(outputs) as made:
-        made[1].write(b"x")
-    assert leftovers(tmp_path) == []
 
 
 def test_other_errors_among_outputs(tmp_path: Path) -> None:

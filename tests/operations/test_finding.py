@@ -39,12 +39,6 @@ def targets(path: Path) -> list[str]:
     return [image.target_id for image in list_images(path)]
 
 
-def test_thin_archive(tmp_path: Path, bundle: Path) -> None:
-    """A thin archive's members are read from their files; their images are not in it."""
-    images = list_images(thin_archive(tmp_path / "thin.a", [bundle.name]))
-    assert [(i.member, i.offset) for i in images] == [("bundle", None)] * 3
-
-
 def test_nested_thin_archives(tmp_path: Path, bundle: Path) -> None:
     (tmp_path / "sub").mkdir()
     bundle.rename(tmp_path / "sub" / "bundle")

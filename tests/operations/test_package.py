@@ -146,23 +146,6 @@ def test_embedded_in_bitcode_of_other_versions(version: int, zoo: Path, tmp_path
     assert [content for _, content, _ in found_in(tmp_path / "x.bc")] == expected
 
 
-def test_round_trip(tmp_path: Path) -> None:
-    """Packaged images are extracted, by default into files named after their strings."""
-    path = package(tmp_path / "in.bin", (b"one", "gfx906"), (b"two", "gfx90a:xnack+"))
-    written = extract_images(path, EVERYTHING, options=ExtractOptions(folder=tmp_path))
-    names = ["in-amdgcn-amd-amdhsa-gfx906.0.o", "in-amdgcn-amd-amdhsa-gfx90a:xnack+.1.o"]
-    assert written == [str(tmp_path / name) for name in names]
-    assert [Path(name).read_bytes() for name in written] == [b"one", b"two"]
-
-
-def test_same_images_same_bytes(tmp_path: Path) -> None:
-    (tmp_path / "a.o").write_bytes(b"image")
-    orders = [{"triple": "t", "arch": "a", "x": "y"}, {"x": "y", "arch": "a", "triple": "t"}]
-    for index, strings in enumerate(orders):
-        package_images([PackagedImage(tmp_path / "a.o", strings, "cuda")], tmp_path / str(index))
-    assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
-
-
 def test_kinds(tmp_path: Path) -> None:
     """An image's kind is given, or derived from its file; unknown kinds are rejected."""
     (tmp_path / "a.o").write_bytes(b"image")
@@ -292,14 +275,6 @@ def test_thin_archives(tmp_path: Path) -> None:
     (tmp_path / "sub" / "one").unlink()
     with pytest.raises(FileError, match="sub/one"):
         found_in(path)
-
-
-def test_padding_is_refused_on_request(tmp_path: Path) -> None:
-    path = package(tmp_path / "p", (b"one", "a"))
-    path.write_bytes(path.read_bytes() + bytes(64))
-    assert found_in(path) == [(None, b"one", True)]
-    with pytest.raises(FormatError):
-        found_in(path, padding=False)
 
 
 def test_more_files_than_descriptors(tmp_path: Path) -> None:

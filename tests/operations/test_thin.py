@@ -110,11 +110,6 @@ def test_nothing_to_remove(tmp_path: Path, *, is_object: bool) -> None:
     assert report.size_before == report.size_after == path.stat().st_size
 
 
-def test_host_alone(tmp_path: Path) -> None:
-    path = make_bundle(tmp_path / "b", IMAGES)
-    assert [i.kind for i in list_images(thin(path, HOST))] == ["host"]
-
-
 def test_no_entries_left(tmp_path: Path) -> None:
     """One of several bundles may lose all entries: it stays a bundle."""
     first = make_bundle(tmp_path / "1", {"gfx906": b"1"}).read_bytes()

@@ -183,15 +183,6 @@ def test_several_entries_for_one_target(tmp_path: Path) -> None:
     assert names(tmp_path / "out.a") == [f"m-{k}{GPU[3:]}gfx906m.bc" for k in kinds]
 
 
-def test_missing_target_leaves_no_output(tmp_path: Path) -> None:
-    data = bundle(tmp_path, {GPU + "gfx906": b"x"})
-    hda = archive_of(tmp_path / "hda.a", {"m.o": data})
-    outputs = {BundleEntryID.parse(GPU + t): tmp_path / t for t in ("gfx906", "gfx942")}
-    with pytest.raises(MissingCodeObjectError, match="gfx942"):
-        unbundle_archive(hda, outputs)
-    assert not any(path.exists() for path in outputs.values())
-
-
 @pytest.mark.llvm
 def test_other_tools_read_the_result(
     tmp_path: Path, contents: dict[str, bytes], llvm: Tool

@@ -103,10 +103,6 @@ def test_filenames_are_distinct_and_portable(first, second):
     assert set(first.filename) <= set("abcdefghijklmnopqrstuvwxyz0123456789_-+")
 
 
-def test_filename_is_llvms_spelling():
-    assert TargetID.parse("gfx906:xnack+:sramecc-").filename == "gfx906_sramecc-_xnack+"
-
-
 @pytest.mark.parametrize(
     ("text", "triple"),
     [
