@@ -300,21 +300,6 @@ def test_stopped_while_the_compiler_makes_its_file(folder: Path) -> None:
     assert names() == {"k.hip", "begun", *others}
 
 
-def test_rdc(folder: Path) -> None:
-    """With --rdc, a source becomes bitcode, and --link links several to a code object."""
-    Path("twice.hip").write_text("__attribute__((device)) int twice(int x) { return 2 * x; }\n")
-    Path("k.hip").write_text(
-        "__attribute__((device)) int twice(int);\n" + KERNEL.replace("VALUE", "twice(VALUE)")
-    )
-    for name in ("k", "twice"):
-        args = ["compile", f"{name}.hip", "-o", f"{name}.bc", "--target-id", "gfx906", "--rdc"]
-        assert run(*args, *FLAGS) == 0
-        assert Path(f"{name}.bc").read_bytes()[:2] == b"BC"
-    link = ["compile", "--link", "k.bc", "twice.bc", "-o", "all.co", "--target-id", "gfx906"]
-    assert run(*link, *BARE) == 0
-    assert processor("all.co") == 0x2F
-
-
 def test_openmp(folder: Path) -> None:
     """Host IR, then a host object and device code from it; their depfiles list the IR."""
     Path("r.c").write_text(REGION)

@@ -22,7 +22,7 @@ from offload_tool.run import cut_off, driverless
 from offload_tool.toolchain import select
 from offload_tool.toolchain.probe import Toolchain
 from tests.cli.conftest import KERNEL, names, run, state
-from tests.cli.test_compile import BARE, CPU, FLAGS, GFX906, REGION
+from tests.cli.test_compile import BARE, CPU, FLAGS, GFX906, REGION, processor
 from tests.conftest import Tool
 from tests.scripts import script
 from tests.toolchain.installed import write_device_libraries
@@ -165,17 +165,22 @@ def test_save_temps(compiles: Callable[..., bool], flag: str) -> None:
 
 
 def test_device_link(folder: Path) -> None:
-    """A device link is current until an input or argument changes."""
-    for name in ("k", "twice"):
-        Path(f"{name}.hip").write_text(
-            f"__attribute__((global)) void {name}(int* p) {{ *p = VALUE; }}\n"
-        )
+    """With --rdc, a source becomes bitcode, and --link links several to a code object.
+
+    The link is current until an input or argument changes.
+    """
+    declared = "__attribute__((device)) int twice(int);\n"
+    Path("twice.hip").write_text("__attribute__((device)) int twice(int x) { return 2 * x; }\n")
+    Path("k.hip").write_text(declared + KERNEL.replace("VALUE", "twice(VALUE)"))
+    for name in ("twice", "k"):
         args = ["compile", f"{name}.hip", "-o", f"{name}.bc", "--target-id", "gfx906", "--rdc"]
         assert run(*args, *FLAGS) == 0
+        assert Path(f"{name}.bc").read_bytes()[:2] == b"BC"
     link = ["compile", "--link", "k.bc", "twice.bc", "-o", "all.co", "--target-id", "gfx906"]
     link += ["--depfile", "all.d", "--stamp", "all.stamp", *BARE]
     assert run(*link) == 0
     depfile, made = Path("all.d").read_text(), Path("all.co").read_bytes()
+    assert processor("all.co") == 0x2F
     assert read_depfile(Path("all.d"))[:2] == ["k.bc", "twice.bc"]
     Path("all.d").unlink()
     before = Path(".all.co.manifest").stat().st_mtime_ns

@@ -304,30 +304,27 @@ def test_equal_bytes(folder: Path, page: Path, tmp_path: Path) -> None:
     assert (tmp_path / "other.html").read_bytes() == page.read_bytes()
 
 
-def test_broken_file(folder: Path, tmp_path: Path, capsys: Capture) -> None:
-    """A broken file that is named is an error; the older page stays."""
-    broken, old = tmp_path / "broken", tmp_path / "r.html"
-    broken.write_bytes((folder / "new" / "lib.hipfb").read_bytes()[:-1])
-    old.write_text("old")
-    assert main(["report", str(folder / "new"), str(broken), "-o", str(old)]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith(f"offload-tool: error: '{broken}', offset ")
-    assert error.count("\n") == 1
-    assert old.read_text() == "old"
+def test_broken_files(folder: Path, tmp_path: Path, capsys: Capture) -> None:
+    """The page of a folder names broken files, and omits them; the exit status is 1.
 
-
-def test_broken_files_in_a_folder(folder: Path, tmp_path: Path, capsys: Capture) -> None:
-    """The page of a folder names broken files, and omits them; the exit status is 1."""
-    whole = (folder / "new" / "lib.hipfb").read_bytes()
+    A broken file that is named is an error, and the older page stays.
+    """
+    whole, page = (folder / "new" / "lib.hipfb").read_bytes(), tmp_path / "r.html"
     (tmp_path / "in").mkdir()
     for name, data in (("good", whole), ("<b>ad", whole[:-1]), ("bad", whole[:-1])):
         (tmp_path / "in" / name).write_bytes(data)
-    data = written(tmp_path / "r.html", tmp_path / "in", status=1)
+    data = written(page, tmp_path / "in", status=1)
     assert capsys.readouterr().err.count("offload-tool: error: ") == 2
     [first, second] = data["notices"]["Not counted, because broken or unreadable"]
     assert "in/<b>ad'" in first
     assert "in/bad'" in second
     assert table(data, "files")["file"] == [str(tmp_path / "in" / "good")]
+    old, broken = page.read_bytes(), tmp_path / "in" / "bad"
+    assert main(["report", str(folder / "new"), str(broken), "-o", str(page)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"offload-tool: error: '{broken}', offset ")
+    assert error.count("\n") == 1
+    assert page.read_bytes() == old
 
 
 def test_broken_metadata(tmp_path: Path, capsys: Capture) -> None:
