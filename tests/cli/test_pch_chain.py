@@ -207,7 +207,7 @@ def test_table(
     if side == "host" and why and DIFFERENT.partition(":")[0] not in why and not case.is_harmless:
         plain = compiled(side, *flags, source=case.source)
         monkeypatch.setattr(pch, "reason_of_includers", lambda *_: "")
-        monkeypatch.setattr(pch.UsablePch, "_reason_of_names", lambda *_: "")
+        monkeypatch.setattr(pch.UsablePch, "reason_of_names", lambda *_: "")
         wrong = compiled(side, *flags, source=case.source, use=f"{side}.pch")
         assert wrong["output"] != plain["output"]
 
