@@ -96,16 +96,6 @@ def test_kernels_that_nobody_registers(capfd: Capture) -> None:
     assert not Path("a.o").exists()
 
 
-def test_without_device_code() -> None:
-    """A source without device code gets no bundle, and no error, as from clang's driver."""
-    compile_host("k.hip", "__attribute__((device)) int f(int x) { return x; }\n", *NO_HEADERS)
-    assert run("embed", "k.hipfb", "-o", "a.o", "--host-object", "host.o") == 0
-    assert b"code for gfx906" not in Path("a.o").read_bytes()
-    compile_host("c.cu", "int f() { return 0; }\n", "--", "-nocudainc", "-nocudalib")
-    assert run("embed", "c.fatbin", "-o", "c.o", "--host-object", "host.o") == 0
-    assert Path("c.o").read_bytes() == Path("host.o").read_bytes()
-
-
 def test_offload_binary() -> None:
     """An offload binary becomes a section of a copy of the host object."""
     compile_host("k.hip", HIP, *NO_HEADERS)
