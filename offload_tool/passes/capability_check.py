@@ -255,7 +255,7 @@ def _check_candidate(request: _Request, found: Equipment, flags: Sequence[str]) 
     dependencies = [f"{path}/{part}" for path in found.used for part in _DEPENDENCIES]
     key = ["trial", toolchain.identity, found.identity, *args, *folder_key(args)]
     compiler = [*toolchain.clang, *toolchain.local_flags]
-    cached_compiler_result(key, find, lambda _: dependencies, lambda _: compiler, request.environ)
+    cached_compiler_result(key, compiler, request.environ, find, lambda _: dependencies)
 
 
 def _commands(job: Job, toolchain: Toolchain, flags: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -279,7 +279,7 @@ def supported_targets(
     command = [*toolchain.clang, *toolchain.local_flags]
     key = ["targets", toolchain.identity, kind, *targets, *command, *folder_key(command)]
     key += (*toolchain.rocm_flags, *toolchain.cuda_flags)
-    found: list[str] = cached_compiler_result(key, find, lambda _: [], lambda _: command, environ)
+    found: list[str] = cached_compiler_result(key, command, environ, find)
     return found
 
 
@@ -320,7 +320,6 @@ def _resources(request: _Request) -> str:
         return result.output.strip() if result.status == 0 else ""
 
     key = ["resources", request.toolchain.identity, *command, *folder_key(command)]
-    folder: str = cached_compiler_result(
-        key, find, lambda folder: [folder], lambda _: command, request.environ
-    )
+    environ = request.environ
+    folder: str = cached_compiler_result(key, command, environ, find, lambda folder: [folder])
     return folder

@@ -18,7 +18,7 @@ from offload_tool.clang.environment import INSTALLATIONS, folder_key
 from offload_tool.clang.options import relevant_flags
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.disk_cache import PACKAGE
-from offload_tool.toolchain.driver_cache import cached_compiler_result
+from offload_tool.toolchain.driver_cache import cached_compiler_result, compiler_files
 from offload_tool.util.which import program_folders, which
 
 if TYPE_CHECKING:
@@ -169,13 +169,7 @@ def pass_command(wanted: WantedPass) -> PassCommand:
         }
 
     def cached(key: Sequence[str], find: Callable[[], Any]) -> Any:
-        return cached_compiler_result(
-            key,
-            find,
-            lambda result: _toolchain_dependencies(result["toolchain"], environ),
-            lambda result: _command(result["toolchain"]),
-            environ,
-        )
+        return _cached(key, environ, find, lambda result: result["toolchain"])
 
     def find_unless_known() -> dict[str, Any]:
         with suppress(LookupError):
@@ -226,16 +220,10 @@ def cached_toolchain(
     if job is not None:
         key += [job.kind, job.source, *job.targets, "", *job.flags, *folder_key(job.flags)]
         key += ["with", *job.all_flags, *folder_key(job.all_flags)] if job.all_flags else []
-    result = cached_compiler_result(
-        key, find, lambda result: _toolchain_dependencies(result, environ), _command, environ
-    )
+    result = _cached(key, environ, find, lambda result: result)
     result = {name: v if isinstance(v, str) else tuple(v) for name, v in result.items()}
     result["environment"] = tuple(map(tuple, result["environment"]))
     return Toolchain(**result)
-
-
-def _command(toolchain: Mapping[str, Any]) -> list[str]:
-    return [*toolchain["clang"], *toolchain["local_flags"]]
 
 
 def _toolchain_key(environ: Mapping[str, str]) -> list[str]:
@@ -247,11 +235,21 @@ def _toolchain_key(environ: Mapping[str, str]) -> list[str]:
     return key
 
 
-def _toolchain_dependencies(
-    toolchain: Mapping[str, Any], environ: Mapping[str, str]
-) -> Iterator[str] | None:
-    """Return the dependencies of a toolchain; None if it has doubts and must not be cached."""
-    return None if toolchain["doubts"] else _dependency_paths(toolchain, environ)
+def _cached(
+    key: Sequence[str],
+    environ: Mapping[str, str],
+    find: Callable[[], Any],
+    toolchain_in: Callable[[Any], Mapping[str, Any]],
+) -> Any:
+    """Return a cached result with a toolchain; one with doubts is not stored."""
+
+    def dependencies(result: Any) -> list[str] | None:
+        toolchain = toolchain_in(result)
+        command = [*toolchain["clang"], *toolchain["local_flags"]]
+        paths = (*_dependency_paths(toolchain, environ), *compiler_files(command, environ))
+        return None if toolchain["doubts"] else [*paths]
+
+    return cached_compiler_result(key, (), environ, find, dependencies)
 
 
 def _dependency_paths(toolchain: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[str]:

@@ -106,7 +106,7 @@ def cached_query(
 
         return [*files, *folders, *origins(files), *more()]
 
-    return cached_compiler_result(key, find, dependencies, lambda _: [program, *args], environment)
+    return cached_compiler_result(key, [program, *args], environment, find, dependencies)
 
 
 def cached_args(
@@ -204,16 +204,19 @@ def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> 
 
 def cached_compiler_result(
     key: Sequence[str],
+    command: Sequence[str],
+    environment: Mapping[str, str],
     find: Callable[[], Any],
-    dependencies: Callable[[Any], Iterable[str] | None],
-    compiler: Callable[[Any], Sequence[str]],
-    environment: Mapping[str, str] = os.environ,
+    dependencies: Callable[[Any], Iterable[str] | None] = lambda _: (),
 ) -> Any:
-    """Return the result of a query as `cached_result`, which also depends on the compiler."""
+    """Return the result of a query as `cached_result`, which also depends on the compiler.
+
+    `command` begins with the compiler.
+    """
 
     def all_dependencies(result: Any) -> list[str] | None:
         own = dependencies(result)
-        return None if own is None else [*own, *_compiler_files(compiler(result), environment)]
+        return None if own is None else [*own, *compiler_files(command, environment)]
 
     texts = [environment.get(name, "") for name in KEY_VARIABLES]
     paths = (path for value in filter(None, texts) for path in value.split(os.pathsep))
@@ -222,7 +225,8 @@ def cached_compiler_result(
     return cached_result(whole_key, find, all_dependencies)
 
 
-def _compiler_files(args: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
+def compiler_files(args: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield the files and folders on which all queries of a compiler depend."""
     from offload_tool.clang.response_file import expand_command
     from offload_tool.toolchain.identity import (
         CONFIGURATION_FOLDERS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -211,7 +212,7 @@ def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Fact
     key = ["facts", *command, version.string]
     if not command[0].startswith("/"):
         key.append(os.getcwd())
-    return _Facts(*cached_compiler_result(key, find, dependencies, lambda _: command, environment))
+    return _Facts(*cached_compiler_result(key, command, environment, find, dependencies))
 
 
 def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
@@ -222,13 +223,9 @@ def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
     program = os.path.realpath(which(command[0], path or None) or "")
     if len(command) == 1 and CLANG_NAME.fullmatch(Path(program).name) and not is_script(program):
         variables = {**os.environ, "PATH": path} if path else os.environ
-        output = cached_compiler_result(
-            ["version", program, *command],
-            lambda: output_of(command, "--version"),
-            lambda _: [],
-            lambda _: command,
-            variables,
-        )
+        key = ["version", program, *command]
+        find = functools.partial(output_of, command, "--version")
+        output = cached_compiler_result(key, command, variables, find)
         if match := _VERSION.search(str(output)):
             return match
     match = _VERSION.search(output_of(command, "--version"))  # never from the disk cache

@@ -104,7 +104,11 @@ def test_a_trial_is_the_passes_own_command(
         return QueryResult(0, "", "")
 
     monkeypatch.setattr(capability_check, "query", query)
-    monkeypatch.setattr(capability_check, "cached_compiler_result", lambda _, find, *others: find())
+    monkeypatch.setattr(
+        capability_check,
+        "cached_compiler_result",
+        lambda *args: args[3](),
+    )
     flags = BARE
     find_toolchain(clang=clang, jobs=(Job(kind, (target,), flags, source=source),))
     *own, output, empty = run[-1]
