@@ -10,13 +10,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from offload_tool.clang.options import STAGE, TEMPORARIES, does
 from offload_tool.errors import FileError, UsageError
-
-if TYPE_CHECKING:
-    from offload_tool.io import StrPath
+from offload_tool.io.paths import StrPath
 
 _PREREQUISITE = re.compile(r"(?:\\[ #]|\$\$|\\(?!\n)|[^\s\\])+")
 _ESCAPED = re.compile(r"\\([ #])|\$(\$)")

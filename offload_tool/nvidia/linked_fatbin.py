@@ -26,7 +26,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offload_tool import passes
 from offload_tool.clang.driver import run_checked
@@ -46,9 +45,7 @@ from offload_tool.io import StrPath
 from offload_tool.io.temporary_directory import temporary_folder, temporary_output_folder
 from offload_tool.nvidia.nvlink import NO_RUNTIME, RUNTIME_SYMBOL
 from offload_tool.passes.source_kind import language_flags
-
-if TYPE_CHECKING:
-    from offload_tool.toolchain.probe import Toolchain
+from offload_tool.toolchain.probe import Toolchain
 
 SOURCE = str(Path(passes.__file__).with_name("runtime") / "cuda_registration.c")
 _MODULE_ID = re.compile(r"\w+", re.ASCII)

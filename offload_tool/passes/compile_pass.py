@@ -20,15 +20,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from offload_tool.errors import UsageError
 from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.io import StrPath
 from offload_tool.passes.command import Command
-
-if TYPE_CHECKING:
-    from offload_tool.toolchain.probe import Toolchain
+from offload_tool.toolchain.probe import Toolchain
 
 Stage: TypeAlias = "Literal['host-ir', 'host', 'device']"
 

@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import jobs_of, query, query_plan
 from offload_tool.errors import CompilerError
@@ -24,12 +23,10 @@ from offload_tool.toolchain.identity import (
     nvidia_packages,
     program_identity,
 )
+from offload_tool.toolchain.probe import Toolchain
 from offload_tool.util.frozen import frozen
 from offload_tool.util.memoize import memoized
 from offload_tool.util.which import which
-
-if TYPE_CHECKING:
-    from offload_tool.toolchain.probe import Toolchain
 
 PLACEHOLDER_FILE = str(Path(__file__).with_name("runtime") / "placeholder.fatbin")
 """The placeholder of a fat binary (`formats.cuda.object_section.PLACEHOLDER`)."""

@@ -17,18 +17,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import query_front_end
 from offload_tool.errors import UsageError
+from offload_tool.formats.targets.compile_target import CompileTarget
+from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.io import StrPath
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.passes.source_kind import CXX_MODE
-
-if TYPE_CHECKING:
-    from offload_tool.formats.targets.compile_target import CompileTarget
-    from offload_tool.formats.targets.target_id import TargetID
-    from offload_tool.toolchain.probe import Toolchain
+from offload_tool.toolchain.probe import Toolchain
 
 _LEVELS = {"": "1", "g": "1", "s": "2", "z": "2", "4": "3", "fast": "3"}
 """lld's levels for those that only the compiler has."""

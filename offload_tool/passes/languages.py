@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from offload_tool.errors import UsageError
+from offload_tool.formats.targets.compile_target import CompileTarget
+from offload_tool.passes.compile_pass import CompilePass, Stage
 from offload_tool.passes.cuda import CudaPass
 from offload_tool.passes.hip import HipPass
 from offload_tool.passes.openmp import OpenMPPass
 from offload_tool.passes.source_kind import KINDS
-
-if TYPE_CHECKING:
-    from offload_tool.formats.targets.compile_target import CompileTarget
-    from offload_tool.passes.compile_pass import CompilePass, Stage
 
 LANGUAGES: dict[str, type[CompilePass]] = {
     each.kind: each for each in (HipPass, CudaPass, OpenMPPass)

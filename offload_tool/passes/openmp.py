@@ -23,21 +23,18 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offload_tool.clang.driver import QueryResult, query
 from offload_tool.clang.options import HOST_IR, takes_next
 from offload_tool.errors import CompilerError, UsageError
+from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.io import StrPath
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.passes.cuda import Ptxas, find_ptxas, ptx_flag
 from offload_tool.passes.source_kind import language_flags, language_of, mode_flags
-from offload_tool.toolchain.probe import CUDA_PATH
+from offload_tool.toolchain.probe import CUDA_PATH, Toolchain
 from offload_tool.util.memoize import memoized
-
-if TYPE_CHECKING:
-    from offload_tool.formats.targets.compile_target import CompileTarget
-    from offload_tool.toolchain.probe import Toolchain
 
 _HOST_RUNTIMES = ("libomptarget.so", "libomp.so")
 """Libraries of host programs; packages may have the first without the other."""

@@ -14,16 +14,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import run_checked
 from offload_tool.io import StrPath
 from offload_tool.io.temporary_directory import temporary_output_folder
 from offload_tool.passes.source_kind import language_flags
+from offload_tool.toolchain.probe import Toolchain
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from offload_tool.toolchain.probe import Toolchain
 
 SOURCE = str(Path(__file__).with_name("runtime") / "hip_registration.c")
 

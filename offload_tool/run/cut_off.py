@@ -28,7 +28,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from offload_tool.clang.options import (
     ELSEWHERE,
@@ -43,9 +43,7 @@ from offload_tool.clang.options import (
     without_values,
 )
 from offload_tool.io.file_digests import digest_of
-
-if TYPE_CHECKING:
-    from offload_tool.manifest.manifest import PassRecord
+from offload_tool.manifest.manifest import PassRecord
 
 _OPTIMISED = re.compile(r"-O[1-3sz]")
 _ONE_STAGE = (

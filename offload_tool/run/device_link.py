@@ -13,14 +13,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from offload_tool.clang.depfile import read_depfile
 from offload_tool.clang.driver import run_checked
 from offload_tool.clang.environment import ImplicitInputs
 from offload_tool.errors import CompilerError
+from offload_tool.formats.cuda.ptx import is_ptx
+from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.io import InputFile
+from offload_tool.io.temporary_directory import temporary_folder
 from offload_tool.manifest.output_state import Work
+from offload_tool.nvidia.nvlink import find_nvlink, link_cubins
+from offload_tool.passes import openmp
+from offload_tool.passes.cuda import Ptxas, check_ptxas, cubin_arguments, find_ptxas
+from offload_tool.passes.hip import link_arguments, linker
+from offload_tool.passes.verify_output import check_image
+from offload_tool.run.openmp_jobs import link_image
 from offload_tool.run.run_pass import (
     OutputJob,
     Outputs,
@@ -29,12 +40,10 @@ from offload_tool.run.run_pass import (
     produce_output,
     run_command,
 )
+from offload_tool.toolchain.probe import Toolchain
 
 if TYPE_CHECKING:
-    from offload_tool.formats.targets.compile_target import CompileTarget
-    from offload_tool.passes.cuda import Ptxas
     from offload_tool.run.run_pass import Runner
-    from offload_tool.toolchain.probe import Toolchain
 
     _Found = tuple[Work, Sequence[str], Sequence[str], Runner | None]
     """What is known of a link, its command, its program, and what runs it."""
@@ -70,18 +79,11 @@ def run_device_link(link: DeviceLink) -> int:
     find = {"hip": _hip_link, "openmp": _openmp_link, "cuda": _cuda_link}[link.kind]
     work, command, tool, run = find(link)
 
-    def check() -> None:
-        from offload_tool.passes.verify_output import check_image
-
-        check_image(link.outputs.file, link.device)
-
+    check = partial(check_image, link.outputs.file, link.device)
     return produce_output(OutputJob(work, command, link.outputs, tool, check), run)
 
 
 def _hip_link(link: DeviceLink) -> _Found:
-    from offload_tool.clang.depfile import read_depfile
-    from offload_tool.passes.hip import link_arguments, linker
-
     target_id, tool = linker(link.device, link.toolchain)
     output, depfile = link.outputs.file, compiler_depfile(link.outputs.file)
     args = [*tool, *link_arguments(target_id), *link.flags]
@@ -92,9 +94,6 @@ def _hip_link(link: DeviceLink) -> _Found:
 
 
 def _openmp_link(link: DeviceLink) -> _Found:
-    from offload_tool.passes import openmp
-    from offload_tool.run.openmp_jobs import link_image
-
     device, toolchain, inputs = link.device, link.toolchain, link.inputs
     own, _ = openmp.image_link_flags(device, toolchain, ())
     args = [*toolchain.cxx, *openmp.gpu_flags(device, toolchain), *own, *link.flags]
@@ -112,9 +111,6 @@ def _openmp_link(link: DeviceLink) -> _Found:
 
 
 def _cuda_link(link: DeviceLink) -> _Found:
-    from offload_tool.nvidia.nvlink import find_nvlink, link_cubins
-    from offload_tool.passes.cuda import find_ptxas
-
     environ, flags, processor = link.environ, link.flags, link.device.name
     toolkit = link.toolchain.cuda or environ.get("OFFLOAD_CUDA_PATH", "")
     ptxas = find_ptxas(environ.get("OFFLOAD_PTXAS", ""), toolkit, environ)
@@ -130,8 +126,6 @@ def _cuda_link(link: DeviceLink) -> _Found:
     work = work._replace(environment=environ, compiler=f"{linker.identity}, {assembler}")
 
     def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-        from offload_tool.io.temporary_directory import temporary_folder
-
         with temporary_folder() as folder:
 
             def assembled(name: str) -> str:
@@ -153,9 +147,6 @@ def _assembled(
     flags: Sequence[str],
 ) -> str:
     """Return the cubin of a PTX module, assembled in `folder`; return other inputs unchanged."""
-    from offload_tool.formats.cuda.ptx import is_ptx
-    from offload_tool.passes.cuda import check_ptxas, cubin_arguments
-
     with InputFile(name) as source:
         if not is_ptx(source.data):
             return name

@@ -20,7 +20,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, NamedTuple
 
 from offload_tool.clang.driver import PLAN, llvm_temporary_folder, query_plan, terminal_args
 from offload_tool.clang.job_plan import UnknownPlanError, parse_jobs
@@ -29,13 +29,10 @@ from offload_tool.io import process
 from offload_tool.io.file_digests import content_of
 from offload_tool.io.process import file_in_memory, file_without_name, written_bytes
 from offload_tool.passes.command import Command
+from offload_tool.run.cut_off import Stages
 from offload_tool.run.diagnostics import advice_for, device_advice
 from offload_tool.run.job_cache import JobCache, Jobs, Language, Names
 from offload_tool.toolchain.driver_cache import is_program
-
-if TYPE_CHECKING:
-    from offload_tool.run.cut_off import Stages
-
 
 _ERRORS = 2
 _CUID = "-cuid="

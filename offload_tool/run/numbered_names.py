@@ -8,14 +8,11 @@ bitcode, it begins with 1. Bitcode does not contain the counter.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from offload_tool.errors import ContentError
 from offload_tool.formats.bitcode.module import bitcode_names
 from offload_tool.formats.objects.elf.reader import SHT_SYMTAB, STT_FILE, ElfTables
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _NUMBERED = re.compile(rb"\.[0-9]+(?![^.])")
 

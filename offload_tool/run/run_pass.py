@@ -31,6 +31,7 @@ from offload_tool.io.signals import shielded
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.inputs import files_read, implicit_inputs_of, preprocess
 from offload_tool.manifest.output_state import Work, pass_run
+from offload_tool.manifest.pass_run import PassRun
 from offload_tool.passes.command import Command
 from offload_tool.run.output_backup import OutputBackup, remove_half_written
 from offload_tool.run.pass_command import WantedPass, compiler_version, pass_command
@@ -38,7 +39,6 @@ from offload_tool.run.validate_flags import check_depfile_flags, check_flags
 from offload_tool.util.which import which
 
 if TYPE_CHECKING:
-    from offload_tool.manifest.pass_run import PassRun
     from offload_tool.run.cut_off import Stages
 
     Runner = Callable[[Sequence[str], Mapping[str, str]], int]

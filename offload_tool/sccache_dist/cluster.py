@@ -20,7 +20,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import option_values, query, query_front_end
 from offload_tool.clang.options import (
@@ -43,11 +42,9 @@ from offload_tool.io import StrPath
 from offload_tool.io.file_digests import digest_of
 from offload_tool.io.paths import is_writable_by_others, naming
 from offload_tool.sccache_dist.fallback import Finished, run_once, run_with_fallback
+from offload_tool.toolchain.probe import Toolchain
 from offload_tool.util.memoize import memoized
 from offload_tool.util.which import which
-
-if TYPE_CHECKING:
-    from offload_tool.toolchain.probe import Toolchain
 
 CLIENT, ENVIRONMENT = "client.toml", "env"
 """Files of the folder that `config` writes, and `load_cluster` reads."""

@@ -30,7 +30,6 @@ import shlex
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import CompilerError, UsageError
 from offload_tool.io import OutputFile, StrPath, replace_all
@@ -39,10 +38,8 @@ from offload_tool.io.paths import naming
 from offload_tool.io.temporary_directory import create_folder
 from offload_tool.sccache_dist.cluster import CLIENT, ENVIRONMENT
 from offload_tool.toolchain.identity import interpreter_of, libraries_of
+from offload_tool.toolchain.probe import Toolchain
 from offload_tool.util.which import which
-
-if TYPE_CHECKING:
-    from offload_tool.toolchain.probe import Toolchain
 
 ARCHIVE = "toolchain.tar.gz"
 _FILES = (".gitignore", CLIENT, ARCHIVE, ENVIRONMENT)

@@ -27,11 +27,13 @@ import SCons.Errors
 
 from offload_tool.clang.driver import llvm_temporary_folder, response_text, terminal_args
 from offload_tool.errors import OffloadError
+from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.io import process
 from offload_tool.io.process import file_in_memory, written_bytes
 from offload_tool.io.temporary_directory import system_temp_folder
 from offload_tool.passes.command import Command
 from offload_tool.passes.compile_pass import CompilePass
+from offload_tool.run.cut_off import Stages
 from offload_tool.run.diagnostics import Warnings, advice_for, warnings_of
 from offload_tool.scons import compat, found_tools, settings
 from offload_tool.scons.state.build_log import DeclaredPass
@@ -41,8 +43,6 @@ from offload_tool.toolchain.probe import Toolchain
 from offload_tool.util.shell_words import NeedsShellError, shell_words
 
 if TYPE_CHECKING:
-    from offload_tool.formats.targets.compile_target import CompileTarget
-    from offload_tool.run.cut_off import Stages
     from offload_tool.sccache_dist.fallback import Finished
 
 Runner = Callable[[list[str], dict[str, str]], int]

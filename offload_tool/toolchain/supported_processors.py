@@ -14,17 +14,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offload_tool.clang.driver import output_of, query_plan
 from offload_tool.errors import CompilerError, TargetIDError
 from offload_tool.formats.targets.compile_target import CompileTarget, parse_targets
 from offload_tool.formats.targets.processors import find_processor
 from offload_tool.formats.targets.target_id import TargetID
+from offload_tool.toolchain.probe import Toolchain
 from offload_tool.util.memoize import memoized
-
-if TYPE_CHECKING:
-    from offload_tool.toolchain.probe import Toolchain
 
 _LANGUAGES = {"amdgcn": "hip", "nvptx64": "cuda"}
 """By the architecture of a GPU, a language that is compiled for it."""

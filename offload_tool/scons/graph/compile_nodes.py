@@ -25,6 +25,7 @@ from offload_tool.manifest import manifest_path
 from offload_tool.passes import cuda, hip, openmp
 from offload_tool.passes.command import dependency_flags
 from offload_tool.passes.compile_pass import CompilePass
+from offload_tool.run.cut_off import Stages
 from offload_tool.run.diagnostics import whole_command
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import actions, compat, found_tools, offload_arch, settings, spawn
@@ -179,8 +180,6 @@ def _pass_runner(
     stages = None
     cuts_off = env["OFFLOAD_CUTOFF"] and job.can_bypass_driver and not job.rdc
     if cuts_off and isinstance(run, spawn.DirectRunner):
-        from offload_tool.run.cut_off import Stages
-
         stages = Stages()
         run = run.in_stages(stages)
     if env["OFFLOAD_PCH"]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offload_tool.clang.argument_files import all_args, include_folders
 from offload_tool.errors import OffloadError
@@ -34,6 +34,7 @@ from offload_tool.manifest.manifest import (
 )
 from offload_tool.manifest.pass_run import PassRun
 from offload_tool.passes.compile_pass import CompilePass
+from offload_tool.run.cut_off import Stages
 from offload_tool.scons import compat
 from offload_tool.scons.state.node_resolver import (
     DIGESTS,
@@ -43,9 +44,6 @@ from offload_tool.scons.state.node_resolver import (
     path_of,
 )
 from offload_tool.scons.types import Node
-
-if TYPE_CHECKING:
-    from offload_tool.run.cut_off import Stages
 
 _MOST_RESULTS = 200
 """Limit of results examined for one key, newest first; more only cost time."""
