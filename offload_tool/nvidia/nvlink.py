@@ -24,8 +24,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from offload_tool.clang.driver import QueryResult, query
+from offload_tool.containers.walk import open_file_or_members
 from offload_tool.errors import CodeObjectError, CompilerError
+from offload_tool.formats.magic import CUDA_FATBIN, begins
+from offload_tool.formats.objects.elf.reader import is_elf
 from offload_tool.io import InputFile, StrPath, replace_file
+from offload_tool.io.temporary_directory import temporary_output_folder
 from offload_tool.passes.cuda import DEVICE_RUNTIME
 from offload_tool.toolchain.identity import (
     find_program,
@@ -109,8 +113,6 @@ def link_cubins(
     :raises FormatError: a broken archive.
     :raises FileError: an input cannot be read.
     """
-    from offload_tool.io.temporary_directory import temporary_output_folder
-
     with temporary_output_folder(output, "linked.cubin") as folder:
         named = [*named_inputs(inputs, folder, _suffix)]
         linked = folder / "linked.cubin"
@@ -139,8 +141,6 @@ def named_inputs(
     inputs: Iterable[StrPath], folder: Path, suffix: Callable[[InputFile, str], str]
 ) -> Iterator[str]:
     """Yield files with the `suffix` that linkers want for inputs, and for members of archives."""
-    from offload_tool.containers.walk import open_file_or_members
-
     for path in inputs:
         for file in open_file_or_members(path):
             name = f"{Path(path).stem}.{file.names[-1]}" if file.names else Path(path).name
@@ -162,9 +162,6 @@ def _unused_path(folder: Path, name: str, suffix: str) -> Path:
 
 
 def _suffix(source: InputFile, label: str) -> str:
-    from offload_tool.formats.magic import CUDA_FATBIN, begins
-    from offload_tool.formats.objects.elf.reader import is_elf
-
     if is_elf(source.data):
         return ".cubin"
     if begins(source.data, CUDA_FATBIN):

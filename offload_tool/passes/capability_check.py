@@ -31,6 +31,7 @@ from offload_tool.clang.environment import OWN_INSTALLATIONS, folder_key
 from offload_tool.clang.options import NO_HEADERS, NO_LIBRARIES, does
 from offload_tool.errors import CompilerError
 from offload_tool.formats.targets.compile_target import parse_targets
+from offload_tool.io.temporary_directory import temporary_folder
 from offload_tool.passes.command import Command
 from offload_tool.passes.languages import LANGUAGES
 from offload_tool.toolchain.driver_cache import cached_compiler_result
@@ -288,8 +289,6 @@ def _reason(
     commands: Sequence[Sequence[str]], environ: Mapping[str, str], *, plans_suffice: bool
 ) -> str:
     """Return why a compiler cannot do a job, or ""; each trial runs once per process."""
-    from offload_tool.io.temporary_directory import temporary_folder
-
     with temporary_folder("offload-trial-") as folder:
         names = {_OUTPUT: str(folder / "output"), _HOST_IR: str(folder / "host.bc")}
         for at, command in enumerate(commands):

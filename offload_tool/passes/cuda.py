@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from offload_tool.clang.driver import jobs_of, query, query_plan
 from offload_tool.errors import CompilerError
 from offload_tool.io import StrPath
+from offload_tool.passes import verify_output
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.passes.source_kind import CXX_MODE
+from offload_tool.toolchain.driver_cache import cached_args
 from offload_tool.toolchain.identity import (
     find_program,
     identity_text,
@@ -142,8 +145,6 @@ class CudaPass(CompilePass):
 
     def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
         """See `CompilePass.check`."""
-        from offload_tool.passes import verify_output  # slow to import
-
         del host_ir
         if self.device is None:
             verify_output.check_cuda_host_object(output, rdc=self.rdc)
@@ -190,8 +191,6 @@ def ptxas_flags(args: Sequence[str], environment: Mapping[str, str]) -> tuple[st
     plan has the flags. The result is empty if the driver rejects the command, as the pass then
     fails. Source: clang 19.1.7 and 22.1.8, observed.
     """
-    from offload_tool.toolchain.driver_cache import cached_args
-
     pairs = zip(("", *args), args, strict=False)
     command = [arg for before, arg in pairs if arg != "-S" or before.startswith("-X")]
     command += ["-c", os.devnull]
@@ -224,8 +223,6 @@ def find_ptxas(
     """
     if named.lower() in _NO_PTXAS:
         return None
-    import shlex
-
     commands = [tuple(shlex.split(named))] if named else _ptxas_candidates(toolkit, environ)
     advice = "unset it to let one be found, or set it to 'none'"
     found = find_program("OFFLOAD_PTXAS", named, commands, advice)

@@ -23,6 +23,7 @@ from offload_tool.errors import UsageError
 from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.io import StrPath
+from offload_tool.passes import verify_output
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.passes.source_kind import CXX_MODE
 from offload_tool.toolchain.probe import Toolchain
@@ -67,8 +68,6 @@ class HipPass(CompilePass):
 
     def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
         """See `CompilePass.check`."""
-        from offload_tool.passes import verify_output  # slow to import
-
         del host_ir
         if self.device is None:
             verify_output.check_host_object(output, self.cuid, rdc=self.rdc)

@@ -30,6 +30,7 @@ from offload_tool.clang.options import HOST_IR, takes_next
 from offload_tool.errors import CompilerError, UsageError
 from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.io import StrPath
+from offload_tool.passes import verify_output
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.passes.cuda import Ptxas, find_ptxas, ptx_flag
 from offload_tool.passes.source_kind import language_flags, language_of, mode_flags
@@ -102,8 +103,6 @@ class OpenMPPass(CompilePass):
 
     def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
         """See `CompilePass.check`."""
-        from offload_tool.passes import verify_output  # slow to import
-
         if self.device is not None:
             if host_ir is None:
                 raise UsageError("the check of an OpenMP device pass needs the host IR")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from offload_tool.clang.driver import run_checked
 from offload_tool.io import StrPath
-from offload_tool.io.temporary_directory import temporary_output_folder
+from offload_tool.io.temporary_directory import temporary_folder, temporary_output_folder
 from offload_tool.passes.source_kind import language_flags
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.util.frozen import frozen
@@ -82,8 +82,6 @@ def compile_flags(*, is_marker: bool = False, library: str = "") -> list[str]:
 
 def write_registration(toolchain: Toolchain, objects: Sequence[StrPath], output: StrPath) -> None:
     """Write the object, joined with others; raise CompilerError."""
-    from offload_tool.io.temporary_directory import temporary_folder
-
     what = "the object that registers HIP code"
     environment = os.environ | dict(toolchain.environment)
     with temporary_folder() as folder:
@@ -109,8 +107,6 @@ class HostCompiler:
         return self._compiled(text, triple, "-fPIC")
 
     def _compiled(self, text: str, triple: str, flag: str) -> bytes:
-        from offload_tool.io.temporary_directory import temporary_folder
-
         with temporary_folder() as folder:
             module, made = folder / "registration.ll", folder / "registration.o"
             module.write_text(text, encoding="utf-8")

@@ -24,6 +24,8 @@ from offload_tool.clang.depfile import depfile_text
 from offload_tool.clang.options import SHOWN, does
 from offload_tool.errors import UsageError
 from offload_tool.io.file_digests import content_of, digest_of, identity
+from offload_tool.manifest.inputs import listed_files, preprocess
+from offload_tool.manifest.source_text import has_embed
 from offload_tool.passes.command import Command
 
 _OPTION = "-frandom-seed="
@@ -57,8 +59,6 @@ def run_launched(
         return run(launcher, command)
     if any(does(arg, SHOWN) for arg in all_args(command.argv())):
         return run((), command)
-    from offload_tool.manifest.inputs import listed_files, preprocess  # slow to import
-
     # Without a depfile, a pass reads only its source.
     read = preprocess(command, environment) if command.depfile else []
     key = os.urandom(16).hex() if read is None else _digest(compiler, command.flags, read)
@@ -75,8 +75,6 @@ def run_launched(
 
 def _digest(compiler: str, flags: Sequence[str], read: Sequence[str]) -> str:
     """Return a digest of `compiler`, relative names, which names are one file, and contents."""
-    from offload_tool.manifest.source_text import has_embed
-
     here = f"{os.getcwd()}/"
     first: dict[str, int] = {}
     parts = [

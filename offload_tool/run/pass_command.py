@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from offload_tool.clang.driver import output_of
 from offload_tool.clang.environment import INSTALLATIONS, folder_key
-from offload_tool.clang.options import relevant_flags
-from offload_tool.errors import CompilerError
+from offload_tool.clang.options import relevant_flags, trial_flags
+from offload_tool.errors import CompilerError, UsageError
 from offload_tool.toolchain.disk_cache import PACKAGE
 from offload_tool.toolchain.driver_cache import cached_compiler_result, compiler_files
+from offload_tool.toolchain.identity import LIBRARY_PATH, is_script, program_dependencies
 from offload_tool.util.which import program_folders, which
 
 if TYPE_CHECKING:
@@ -52,7 +54,6 @@ class WantedPass(NamedTuple):
 
         :raises TargetIDError, UsageError: a target is invalid or unsupported, or no such pass.
         """
-        from offload_tool.errors import UsageError
         from offload_tool.formats.targets.compile_target import parse_targets
         from offload_tool.passes.languages import compile_pass
         from offload_tool.passes.source_kind import KINDS
@@ -134,9 +135,7 @@ def pass_command(wanted: WantedPass) -> PassCommand:
     key_with_flags = [*key, "with", *flags, *folder_key(flags)]
 
     def find(user_flags: Sequence[str] = (), *, lenient: bool = False) -> dict[str, Any]:
-        from offload_tool.clang.options import trial_flags
         from offload_tool.passes.capability_check import Job
-        from offload_tool.toolchain.identity import is_script
 
         job = wanted._replace(cuid=_CUID).parse(lambda: cached_toolchain(environ))
         device = job.device
@@ -196,8 +195,6 @@ def compiler_version(parts: PassCommand) -> str:
     """Return ``--version`` of a compiler that is a script, which may run any; else ""."""
     if not parts.is_script:
         return ""
-    from offload_tool.clang.driver import output_of
-
     try:
         return output_of(parts.compiler, "--version")
     except CompilerError as error:
@@ -253,7 +250,6 @@ def _cached(
 
 
 def _dependency_paths(toolchain: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[str]:
-    from offload_tool.toolchain.identity import LIBRARY_PATH, program_dependencies
     from offload_tool.toolchain.installations import installation_folders
     from offload_tool.toolchain.probe import CLANG_NAME
 

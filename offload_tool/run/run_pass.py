@@ -23,6 +23,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from offload_tool.clang.depfile import depfile_text
 from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
 from offload_tool.io import process
 from offload_tool.io.input_file import open_regular
@@ -346,7 +347,6 @@ def write_depfile_and_stamp(outputs: Outputs, names: Sequence[str], tool: Sequen
     """Write depfile, with `names`, and stamp of an output; raise FileError."""
     if not (outputs.depfile or outputs.stamp):
         return
-    from offload_tool.clang.depfile import depfile_text
     from offload_tool.io import replace_file
 
     if outputs.depfile is not None:

@@ -29,6 +29,8 @@ from offload_tool.scons.settings import (
 )
 from offload_tool.scons.state.build_log import announce
 from offload_tool.scons.types import Environment
+from offload_tool.toolchain.disk_cache import cached_result
+from offload_tool.toolchain.driver_cache import cached_triple
 from offload_tool.toolchain.installations import (
     RuntimeLibrary,
     cuda_installations,
@@ -55,8 +57,6 @@ class _SearchKey(NamedTuple):
 
 def _is_new(text: str) -> bool:
     """Return True if a text has not been printed on this machine since the package changed."""
-    from offload_tool.toolchain.disk_cache import cached_result
-
     found: list[str] = []
     cached_result(["told", text], lambda: found.append(text), lambda _: [])
     return bool(found)
@@ -165,8 +165,6 @@ def host_triple(env: Environment) -> str:
     found, flags = toolchain(env), machine_flags(env)
     if not flags or not is_build():
         return found.host_triple
-    from offload_tool.toolchain.driver_cache import cached_triple
-
     environment = {**env["ENV"], **dict(found.environment)}
     with compat.at_top(env):
         return cached_triple([*found.clang, *flags], environment) or found.host_triple

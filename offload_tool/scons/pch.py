@@ -54,6 +54,7 @@ from offload_tool.scons.state.build_log import declared_passes
 from offload_tool.scons.state.node_info import records_of
 from offload_tool.scons.state.node_resolver import command_of, digests_now, variables_of
 from offload_tool.scons.types import Environment, Node
+from offload_tool.toolchain.driver_cache import cached_front_end
 
 FEWEST_USERS = 3
 """With fewer users, making a PCH takes longer than it saves."""
@@ -325,8 +326,6 @@ class PchRunner:
     def _recipe(
         self, command: Command, variables: Mapping[str, str], headers: Headers, wanted: Wanted
     ) -> PchRecipe:
-        from offload_tool.toolchain.driver_cache import cached_front_end
-
         own = command.args
         args = general_args(own, ())
         args_of_key = (*self._key_args(own, variables), str(wanted is True))

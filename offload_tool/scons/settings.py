@@ -20,6 +20,7 @@ from offload_tool.formats.targets.compile_target import CompileTarget, parse_tar
 from offload_tool.formats.targets.processors import find_processor
 from offload_tool.formats.targets.target_id import split_list
 from offload_tool.passes import cuda
+from offload_tool.run.launcher import launcher_args
 from offload_tool.scons import compat
 from offload_tool.scons.types import Environment
 from offload_tool.toolchain.identity import LIBRARY_PATH
@@ -52,8 +53,6 @@ def folder_path(env: Environment, name: str) -> str:
 
 def launcher(env: Environment, folder: str = "") -> list[str]:
     """Return the arguments of OFFLOAD_LAUNCHER; raise UsageError if it is none."""
-    from offload_tool.run.launcher import launcher_args
-
     with compat.at_top(env):
         return launcher_args(env.subst("$OFFLOAD_LAUNCHER"), folder)
 

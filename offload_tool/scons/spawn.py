@@ -35,6 +35,7 @@ from offload_tool.passes.command import Command
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.run.cut_off import Stages
 from offload_tool.run.diagnostics import Warnings, advice_for, warnings_of
+from offload_tool.run.driverless import DirectPasses
 from offload_tool.scons import compat, found_tools, settings
 from offload_tool.scons.state.build_log import DeclaredPass
 from offload_tool.scons.state.node_info import records_of
@@ -107,8 +108,6 @@ class DirectRunner:
     """Runs passes without the driver, if possible."""
 
     def __init__(self, clang: tuple[str, ...]) -> None:
-        from offload_tool.run.driverless import DirectPasses
-
         self._passes = DirectPasses()
         self._program = len(clang)
         self._stages: Stages | None = None

@@ -14,8 +14,11 @@ file that is unreadable, corrupt, or writable by others.
 
 from __future__ import annotations
 
+import binascii
 import functools
+import json
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -91,8 +94,6 @@ def cached_result(
     that must not be stored. Errors of `find` and results that cannot be written are not stored.
     For the queries of a compiler, see `cached_compiler_result`.
     """
-    import binascii
-
     checksum = binascii.crc32("\0".join(key).encode(errors="surrogateescape"))
     try:
         file = f"{cache_folder()}/answers/{checksum:08x}.json"
@@ -123,8 +124,6 @@ def cached_result(
 @functools.cache
 def package_state(package: str = PACKAGE) -> str:
     """Return a checksum of names, times and sizes of all the package's modules."""
-    import binascii
-
     parts = []
     folders = [package]
     while folders:
@@ -145,9 +144,6 @@ def _state(path: str) -> list[int] | None:
 
 
 def _read(file: str) -> dict[str, Any] | None:
-    import json
-    import stat
-
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -174,9 +170,6 @@ def _read(file: str) -> dict[str, Any] | None:
 
 
 def _write(file: str, known: dict[str, Any]) -> None:
-    import json
-    import stat
-
     from offload_tool.io import replace_file
 
     try:

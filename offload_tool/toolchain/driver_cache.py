@@ -22,7 +22,15 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from offload_tool.clang.environment import KEY_VARIABLES, ImplicitInputs, processor_of
+from offload_tool.clang.driver import option_values, query, query_front_end
+from offload_tool.clang.environment import (
+    KEY_VARIABLES,
+    ImplicitInputs,
+    front_end_of,
+    origins,
+    processor_of,
+    with_language,
+)
 from offload_tool.clang.options import (
     CONFIGURATION,
     CONFIGURATION_FOLDER,
@@ -32,9 +40,15 @@ from offload_tool.clang.options import (
     does,
     values,
 )
+from offload_tool.clang.response_file import expand_command
 from offload_tool.formats.magic import ELF
 from offload_tool.io.file_digests import content_of, digest_of
 from offload_tool.toolchain.disk_cache import cached_result
+from offload_tool.toolchain.identity import (
+    CONFIGURATION_FOLDERS,
+    LIBRARY_PATH,
+    program_dependencies,
+)
 from offload_tool.util.memoize import memoized
 from offload_tool.util.which import program_folders, which
 
@@ -102,8 +116,6 @@ def cached_query(
             if arg.startswith("/") and (local or not f"{arg}/".startswith(f"{directory}/"))
         )
         folders = [os.path.dirname(file) for file in files]
-        from offload_tool.clang.environment import origins
-
         return [*files, *folders, *origins(files), *more()]
 
     return cached_compiler_result(key, [program, *args], environment, find, dependencies)
@@ -129,8 +141,6 @@ def cached_args(
         return find()
 
     def args_in(found: list[str]) -> list[str] | None:
-        from offload_tool.clang.driver import query_front_end
-
         is_refused = front_end and not query_front_end(front_end, environment).is_accepted
         return None if is_refused else found or None
 
@@ -148,7 +158,6 @@ def _digest_of_variables(environment: Mapping[str, str]) -> str:
 
 def cached_front_end(args: Sequence[str], environment: Mapping[str, str]) -> ImplicitInputs:
     """Return the result of `environment.front_end_of`, cached."""
-    from offload_tool.clang.environment import front_end_of, with_language
 
     def find() -> list[str]:
         found = front_end_of(args, environment)
@@ -166,7 +175,6 @@ def cached_triple(args: Sequence[str], environment: Mapping[str, str]) -> str:
 
     Source: clang 19 to 23: ``-print-effective-triple`` prints the ``-triple`` of the driver's plan.
     """
-    from offload_tool.clang.driver import query
 
     def find() -> list[str]:
         result = query([*args, "-print-effective-triple"], environment)
@@ -189,8 +197,6 @@ def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> 
     what = "device libraries"
 
     def find() -> list[str]:
-        from offload_tool.clang.driver import option_values, query_front_end
-
         jobs = query_front_end(command, environment).jobs
         named = (file for job in jobs for file in option_values(job, "-mlink-builtin-bitcode"))
         return [what, *dict.fromkeys(named)]
@@ -227,13 +233,6 @@ def cached_compiler_result(
 
 def compiler_files(args: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
     """Yield the files and folders on which all queries of a compiler depend."""
-    from offload_tool.clang.response_file import expand_command
-    from offload_tool.toolchain.identity import (
-        CONFIGURATION_FOLDERS,
-        LIBRARY_PATH,
-        program_dependencies,
-    )
-
     expanded = expand_command(args)
     yield from expanded.files
     args = expanded.args

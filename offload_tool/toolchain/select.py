@@ -16,10 +16,12 @@ reasons are reported: with the chosen compiler, or in the error if none is left.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from offload_tool.clang.environment import INSTALLATIONS
+from offload_tool.clang.response_file import check_quoting
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.identity import LIBRARY_PATH, quoting_advice
 from offload_tool.toolchain.installations import rocm_compilers
@@ -161,8 +163,6 @@ def _named(
     named: str, jobs: tuple[NeededCompile, ...], environ: Mapping[str, str], *, lenient: bool
 ) -> Toolchain:
     # Imported here and below, as a cached result needs neither.
-    import shlex
-
     path = environ["PATH"]
     try:
         command = tuple(shlex.split(named))
@@ -170,8 +170,6 @@ def _named(
         raise CompilerError(
             f"OFFLOAD_CLANG={named!r} is not a command: {error}; quote it as a shell does"
         ) from error
-    from offload_tool.clang.response_file import check_quoting
-
     check_quoting(command)
     hint = f"set OFFLOAD_CLANG to a clang >= {OLDEST_CLANG}, or unset it to let one be found"
     embedded = command == ("embedded",) or command[-2:] == ("ziglang", "clang")
