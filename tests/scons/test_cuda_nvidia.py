@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -22,32 +23,29 @@ from offload_tool.operations.extract import extract_device_images
 from offload_tool.operations.match import Device, match_images
 from offload_tool.operations.thin import thin_file
 from offload_tool.operations.unarchive_cuda import linked_entries
-from tests.conftest import ROOT, missing, program
+from tests.conftest import ROOT, missing, program, run_tool
+from tests.scons.conftest import Project, contents, empty_project
 from tests.scons.relocatable import one, two
-from tests.zygote import run_scons
 
 Tool = Callable[[str], Path]
-Runner = Callable[[Path], list[list[str]]]
 TARGETS = ("sm_80", "sm_90")
 HEADER = "#include <cuda_runtime.h>\n"
-WITH_HEADERS = {
-    name: HEADER + text[text.index("#ifndef FACTOR") :]
-    for name, text in (("one", one("cuda")), ("two", two("cuda")))
-}
 MAIN = "int main() { return 0; }\n"
-SCONSTRUCT = f"""\
+HEAD = f"""\
 env = Environment(
     tools=["default", "offload"],
     toolpath=[PyPackageDir("offload_tool.scons")],
     OFFLOAD_ARCH={TARGETS!r},
-    OFFLOAD_RDC=True,
     OFFLOAD_FLAGS=["-Wno-unknown-cuda-version"],
     OFFLOAD_HOST_FLAGS=["-Wno-unknown-cuda-version"],
-    LIBS=["cudart"],
 )
+"""
+LINKING = """\
+env.Replace(OFFLOAD_RDC=True, LIBS=["cudart"])
 libraries = env.OffloadCudaToolkit() + "/lib64"
 env.Append(LIBPATH=[libraries], RPATH=[libraries])
 """
+BOTH = "env.OffloadProgram('prog', ['one.cu', 'two.cu', 'main.cpp'])\n"
 
 
 @pytest.fixture(scope="session")
@@ -76,53 +74,68 @@ def clang() -> str:
 def interposer(clang: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("interposer") / "count.so"
     source = ROOT / "tests/toolchains/count_cuda_registrations.c"
-    subprocess.run([clang, "-shared", "-fPIC", source, "-o", made], check=True)
+    run_tool(clang, "-shared", "-fPIC", source, "-o", made)
     return made
 
 
-@pytest.fixture
-def run(interposer: Path, toolkit: Path, tmp_path: Path) -> Runner:
-    """Return a function that starts a program; it gives what is registered, as words."""
+@dataclass
+class Sources(Project):
+    """A project that is built with the toolkit, twice: the second build does nothing."""
 
-    def start(program: Path) -> list[list[str]]:
-        log = tmp_path / "registered"
+    def run_in(self, *command: str) -> None:
+        """Run a program that must succeed, with the toolkit's own on PATH."""
+        toolkit = self.environment["CUDA_PATH"]
+        path = {"PATH": f"{toolkit}/bin:{os.environ['PATH']}"}
+        run_tool(*command, cwd=self.folder, env=self.environment | path)
+
+    def nvcc(self, *args: str) -> None:
+        """Compile or link with nvcc, for the same targets."""
+        toolkit, clang = self.environment["CUDA_PATH"], self.environment["OFFLOAD_CLANG"]
+        flags = ["-rdc=true", "-cudart", "shared", "-ccbin", clang, "-allow-unsupported-compiler"]
+        flags += [f"-gencode=arch=compute_{t[3:]},code=[{t},compute_{t[3:]}]" for t in TARGETS]
+        nvcc = str(Path(toolkit, "bin/nvcc").resolve())
+        self.run_in(nvcc, *flags, f"-L{toolkit}/lib64", "-lstdc++", *args)
+
+    def make(self, script: str) -> None:
+        """Build what is linked of relocatable code."""
+        self.sconstruct(LINKING + script, HEAD).build_once()
+
+    def registered(self, name: str) -> list[list[str]]:
+        """Start a program; return what is registered, as words."""
+        log = self.folder / "registered"
         log.unlink(missing_ok=True)
-        environment = os.environ | {
-            "LD_PRELOAD": str(interposer),
-            "COUNT_REGISTRATIONS": str(log),
-            "LD_LIBRARY_PATH": str(toolkit / "lib64"),
-        }
-        subprocess.run([program], env=environment, check=True, capture_output=True)
+        counting = {"LD_PRELOAD": self.environment["INTERPOSER"], "COUNT_REGISTRATIONS": str(log)}
+        self.start(name, **counting, LD_LIBRARY_PATH=f"{self.environment['CUDA_PATH']}/lib64")
         return [line.split() for line in log.read_text().splitlines()]
 
-    return start
+    def checked(self, name: str) -> list[list[str]]:
+        """Start a program; each linked image has all that it registers, under the very names."""
+        registered = self.registered(name)
+        names = {row[2] for row in registered if row[0] in ("function", "variable")}
+        assert names
+        folder = self.folder / f"images of {name.replace('/', ' ')}"
+        shutil.rmtree(folder, ignore_errors=True)
+        paths = [image.path for image in extract_device_images(self.folder / name, folder)]
+        heads = {path: path.read_bytes()[:17] for path in paths}
+        images = [path for path, head in heads.items() if (head[:4], head[16:]) == LOADED]
+        assert len(images) == len(TARGETS)
+        assert all(names <= symbols(path) for path in images)
+        return registered
+
+
+LOADED = (b"\x7fELF", b"\2")
 
 
 @pytest.fixture
-def build(toolkit: Path, clang: str) -> Callable[..., str]:
-    """Return a function that builds the project in a folder, twice: the second does nothing."""
-
-    def scons(folder: Path, script: str = "") -> str:
-        if script:
-            (folder / "SConstruct").write_text(SCONSTRUCT + script)
-        variables = {"PYTHONPATH": str(ROOT), "CUDA_PATH": str(toolkit), "OFFLOAD_CLANG": clang}
-        environment = os.environ | variables
-        runs = [run_scons(["-Q"], cwd=folder, env=environment) for _ in range(2)]
-        assert runs[0].returncode == 0, runs[0].stdout + runs[0].stderr
-        assert "is up to date" in runs[1].stdout, runs[1].stdout
-        return runs[0].stdout
-
-    return scons
-
-
-@pytest.fixture
-def sources(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    for name, text in WITH_HEADERS.items():
-        (folder / f"{name}.cu").write_text(text)
-    (folder / "main.cpp").write_text(MAIN)
-    return folder
+def sources(project: Project, toolkit: Path, clang: str, interposer: Path) -> Sources:
+    """Return a project of two sources that use each other's device code."""
+    made = Sources(project.folder, project.environment)
+    made.environment |= {"CUDA_PATH": str(toolkit), "OFFLOAD_CLANG": clang}
+    made.environment["INTERPOSER"] = str(interposer)
+    for name, text in (("one", one("cuda")), ("two", two("cuda"))):
+        made.write(f"{name}.cu", HEADER + text[text.index("#ifndef FACTOR") :])
+    made.write("main.cpp", MAIN)
+    return made
 
 
 def symbols(path: Path) -> set[str]:
@@ -131,20 +144,6 @@ def symbols(path: Path) -> set[str]:
         return {
             str(symbol.name) for symbol in table.iter_symbols() if symbol["st_shndx"] != "SHN_UNDEF"
         }
-
-
-def check_images(program: Path, registered: list[list[str]], folder: Path) -> None:
-    """Each linked image has all that is registered, under the very names."""
-    names = {row[2] for row in registered if row[0] in ("function", "variable")}
-    assert names
-    images = [
-        image.path
-        for image in extract_device_images(program, folder)
-        if image.path.read_bytes()[:4] == b"\x7fELF" and image.path.read_bytes()[16] == 2
-    ]
-    assert len(images) == len(TARGETS)
-    for path in images:
-        assert names <= symbols(path)
 
 
 def plain(registered: list[list[str]]) -> list[tuple[str, ...]]:
@@ -156,118 +155,84 @@ def plain(registered: list[list[str]]) -> list[tuple[str, ...]]:
     )
 
 
-@pytest.mark.parametrize("name", ["cuda_thrust", "cuda_rdc"])
-def test_examples(
-    name: str, tmp_path: Path, build: Callable[..., str], run: Runner, toolkit: Path
-) -> None:
+@pytest.mark.parametrize(
+    ("name", "made", "wanted"),
+    [
+        ("cuda_thrust", "sorted", {"_Z8multiplyiPi", "factor"}),
+        ("cuda_rdc", "app/app", {"field", "evaluations"}),
+    ],
+)
+def test_examples(sources: Sources, name: str, made: str, wanted: set[str]) -> None:
     """The examples with a toolkit's headers build, and register what each image has, once."""
-    folder = tmp_path / name
-    shutil.copytree(ROOT / "examples" / name, folder)
-    built = build(folder)
-    assert "skipped" not in built
-    program = folder / {"cuda_thrust": "sorted", "cuda_rdc": "app/app"}[name]
-    registered = run(program)
+    example = Sources(sources.folder / name, sources.environment)
+    shutil.copytree(ROOT / "examples" / name, example.folder)
+    assert "skipped" not in example.done("-Q").output
+    example.assert_up_to_date()
+    registered = example.checked(made)
     (binary,) = (row for row in registered if row[0] == "binary")
     assert [word for word in binary[2:] if word.startswith("sm_")] == list(TARGETS)
-    check_images(program, registered, tmp_path / "images")
     assert registered[-1] == ["end", "0"]
-    own = {row[2] for row in registered if row[0] != "end"}
-    wanted = {"cuda_thrust": {"_Z8multiplyiPi", "factor"}, "cuda_rdc": {"field", "evaluations"}}
-    assert wanted[name] <= own
+    assert wanted <= {row[2] for row in registered if row[0] != "end"}
 
 
 def test_skipped_without_a_toolkit(tmp_path: Path) -> None:
     """Without a usable toolkit the examples say so in one line, and build nothing."""
     (tmp_path / "include").mkdir()
     (tmp_path / "include" / "cuda.h").touch()  # and no other header
+    variables = {"PYTHONPATH": str(ROOT), "OFFLOAD_CUDA_PATH": str(tmp_path)}
     for name in ("cuda_thrust", "cuda_rdc"):
         shutil.copytree(ROOT / "examples" / name, tmp_path / name)
-        environment = {
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(ROOT),
-            "OFFLOAD_CUDA_PATH": str(tmp_path),
-        }
-        done = run_scons(["-Q"], cwd=tmp_path / name, env=environment, check=True)
-        assert f"examples/{name}: skipped, there is no CUDA toolkit" in done.stdout
+        example = Project(tmp_path / name, {"PATH": os.environ["PATH"], **variables})
+        skipped = f"examples/{name}: skipped, there is no CUDA toolkit"
+        assert skipped in example.done("-Q").output
 
 
 @pytest.mark.parametrize("archive_format", ["offload-binary", "fat-binary"])
-def test_registration_is_that_of_clang_and_nvcc(
-    archive_format: str,
-    sources: Path,
-    build: Callable[..., str],
-    run: Runner,
-    toolkit: Path,
-    clang: str,
-) -> None:
+def test_registration_is_that_of_clang_and_nvcc(sources: Sources, archive_format: str) -> None:
     """The program registers what that of the driver's own compiler does, with each source's PTX."""
-    script = f"env['OFFLOAD_ARCHIVE_FORMAT'] = '{archive_format}'\n"
-    script += "env.OffloadProgram('prog', ['one.cu', 'two.cu', 'main.cpp'])\n"
-    build(sources, script)
-    registered = run(sources / "prog")
+    sources.make(f"env['OFFLOAD_ARCHIVE_FORMAT'] = '{archive_format}'\n{BOTH}")
+    registered = sources.checked("prog")
     code = "| compute_80 compute_90 " * 2
     assert " ".join(registered[0]) == f"binary 0 sm_80 sm_90 {code}".strip()
-    check_images(sources / "prog", registered, sources / "images")
+    toolkit, clang = sources.environment["CUDA_PATH"], sources.environment["OFFLOAD_CLANG"]
     if archive_format == "offload-binary":
-        own = [f"{clang}++", "--offload-link", f"--cuda-path={toolkit}", "one.o", "two.o", "main.o"]
-        own = [clang, "--driver-mode=g++", *own[1:], f"-L{toolkit}/lib64", "-lcudart", "-o", "own"]
-        compile_flags = ["-x", "cuda", "-fgpu-rdc", f"--offload-arch={','.join(TARGETS)}"]
-        compile_flags += [f"--cuda-path={toolkit}", "-Wno-unknown-cuda-version", "-c"]
-        commands = [
-            [clang, *compile_flags, f"{name}.cu", "-o", f"{name}.o"] for name in ("one", "two")
-        ]
-        commands += [[clang, "-c", "main.cpp", "-o", "main.o"], own]
+        flags = ["-x", "cuda", "-fgpu-rdc", f"--offload-arch={','.join(TARGETS)}", "-c"]
+        flags += [f"--cuda-path={toolkit}", "-Wno-unknown-cuda-version"]
+        for name in ("one", "two"):
+            sources.run_in(clang, *flags, f"{name}.cu", "-o", f"{name}.o")
+        sources.run_in(clang, "-c", "main.cpp", "-o", "main.o")
+        link = ["--driver-mode=g++", "--offload-link", f"--cuda-path={toolkit}", "-o", "own"]
+        link += ["one.o", "two.o", "main.o", f"-L{toolkit}/lib64", "-lcudart"]
+        sources.run_in(clang, *link)
     else:
-        commands = [[*nvcc(toolkit, clang), "one.cu", "two.cu", "main.cpp", "-o", "own"]]
-    for command in commands:
-        invoke(command, sources, toolkit)
-    theirs = run(sources / "own")
-    assert plain(registered) == plain(theirs)
+        sources.nvcc("one.cu", "two.cu", "main.cpp", "-o", "own")
+    assert plain(registered) == plain(sources.registered("own"))
     assert [row[0] for row in registered].count("end") == 1
 
 
-def nvcc(toolkit: Path, clang: str) -> list[str]:
-    flags = ["-rdc=true", "-cudart", "shared", "-ccbin", clang, "-allow-unsupported-compiler"]
-    flags += [f"-gencode=arch=compute_{t[3:]},code=[{t},compute_{t[3:]}]" for t in TARGETS]
-    return [str((toolkit / "bin/nvcc").resolve()), *flags, f"-L{toolkit}/lib64", "-lstdc++"]
-
-
-def invoke(command: list[str], folder: Path, toolkit: Path) -> None:
-    environment = os.environ | {"PATH": f"{toolkit}/bin:{os.environ['PATH']}"}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_libraries_go_both_ways(
-    sources: Path, build: Callable[..., str], run: Runner, toolkit: Path, clang: str
-) -> None:
+def test_libraries_go_both_ways(sources: Sources) -> None:
     """Nvcc's library is linked by ours, and ours by nvcc: with all that both have."""
-    command = nvcc(toolkit, clang)
-    invoke([*command, "-c", "two.cu", "-o", "nvtwo.o"], sources, toolkit)
-    invoke([*command, "-c", "one.cu", "-o", "nvone.o"], sources, toolkit)
-    script = "env.OffloadProgram('ours', ['one.cu', 'main.cpp', 'nvtwo.o'])\n"
-    script += "env.OffloadStaticLibrary('two', 'two.cu', OFFLOAD_ARCHIVE_FORMAT='fat-binary')\n"
-    build(sources, script)
-    ours = run(sources / "ours")
+    sources.nvcc("-c", "two.cu", "-o", "nvtwo.o")
+    sources.nvcc("-c", "one.cu", "-o", "nvone.o")
+    sources.make(
+        "env.OffloadProgram('ours', ['one.cu', 'main.cpp', 'nvtwo.o'])\n"
+        "env.OffloadStaticLibrary('two', 'two.cu', OFFLOAD_ARCHIVE_FORMAT='fat-binary')\n"
+    )
+    ours = sources.checked("ours")
     assert sorted(" ".join(ours[0][2:]).split(" | ")) == [
         "compute_80 compute_90",
         "sm_80 compute_80 sm_90 compute_90",
         "sm_80 sm_90",
     ]
-    check_images(sources / "ours", ours, sources / "images")
-    invoke([*command, "nvone.o", "main.cpp", "libtwo.a", "-o", "theirs"], sources, toolkit)
-    assert plain(run(sources / "theirs")) == plain(ours)
+    sources.nvcc("nvone.o", "main.cpp", "libtwo.a", "-o", "theirs")
+    assert plain(sources.registered("theirs")) == plain(ours)
 
 
-def test_commands(sources: Path, build: Callable[..., str], run: Runner, toolkit: Path) -> None:
+def test_commands(sources: Sources) -> None:
     """What the commands make one after the other registers what the program of one build does."""
-    environment = os.environ | {"CUDA_PATH": str(toolkit), "PYTHONPATH": str(ROOT)}
 
     def command(*args: str) -> None:
-        tool = [sys.executable, "-m", "offload_tool", *args]
-        subprocess.run(tool, cwd=sources, env=environment, check=True)
+        sources.run_in(sys.executable, "-m", "offload_tool", *args)
 
     flags = ["--rdc", "--", "-Wno-unknown-cuda-version"]
     for name in ("one", "two"):
@@ -282,13 +247,11 @@ def test_commands(sources: Path, build: Callable[..., str], run: Runner, toolkit
     hosts = ["--host-object", "one.host.o", "--host-object", "two.host.o"]
     names = [word for target in TARGETS for word in ("--target-id", target)]
     command("embed", *images, *names, "-o", "all.o", *hosts)
-    script = "env.Program('made', ['one.host.o', 'two.host.o', 'all.o', 'main.cpp'])\n"
-    script += "env.OffloadProgram('prog', ['one.cu', 'two.cu', 'main.cpp'])\n"
-    build(sources, script)
-    made, whole = run(sources / "made"), run(sources / "prog")
+    objects = "['one.host.o', 'two.host.o', 'all.o', 'main.cpp']"
+    sources.make(f"env.Program('made', {objects})\n{BOTH}")
+    made = sources.checked("made")
     assert " ".join(made[0]) == "binary 0 sm_80 sm_90"
-    assert plain(made) == plain(whole)
-    check_images(sources / "made", made, sources / "images")
+    assert plain(made) == plain(sources.registered("prog"))
 
 
 STARTS_KERNELS = """\
@@ -297,64 +260,60 @@ __global__ void parent(int* p) { child<<<1, 1>>>(p); }
 """
 
 
-def test_kernels_that_start_kernels(
-    sources: Path, build: Callable[..., str], run: Runner, toolkit: Path, clang: str
-) -> None:
+def test_kernels_that_start_kernels(sources: Sources) -> None:
     """The device runtime belongs to every link that needs it, and is registered as by nvcc.
 
     The objects are nvcc's or clang's, linked by either linker or by NVIDIA's driver.
     """
-    (sources / "parent.cu").write_text(STARTS_KERNELS)
-    invoke([*nvcc(toolkit, clang), "-c", "parent.cu"], sources, toolkit)
-    invoke([*nvcc(toolkit, clang), "parent.o", "main.cpp", "-o", "theirs"], sources, toolkit)
-    runtime, library = toolkit / "lib64/libcudadevrt.a", toolkit / "lib64/libnvJitLink.so.13"
+    for folder in ("", "later/"):
+        sources.write(f"{folder}parent.cu", STARTS_KERNELS)
+    sources.write("later/main.cpp", MAIN)
+    sources.nvcc("-c", "parent.cu")
+    sources.nvcc("parent.o", "main.cpp", "-o", "theirs")
+    libraries = Path(sources.environment["CUDA_PATH"], "lib64")
+    runtime, library = libraries / "libcudadevrt.a", libraries / "libnvJitLink.so.13"
     script = "env.OffloadProgram('%s', ['parent.%s', 'main.cpp'%s]%s)\n"
     text = script % ("named", "o", f", {str(runtime)!r}", "")
     text += script % ("object", "o", "", "")
     text += script % ("library", "o", "", f", OFFLOAD_NVLINK={str(library)!r}")
     text += script % ("source", "cu", "", "")
     text += "env['OFFLOAD_PTXAS'] = 'none'\n"
-    text += "env.OffloadProgram('later/prog', ['later/parent.cu', 'later/main.cpp'])\n"
-    (sources / "later").mkdir()
-    for name in ("parent.cu", "main.cpp"):
-        shutil.copy(sources / name, sources / "later")
-    build(sources, text)
-    theirs = plain(run(sources / "theirs"))
-    later = run(sources / "later/prog")
+    sources.make(f"{text}env.OffloadProgram('later/prog', ['later/parent.cu', 'later/main.cpp'])\n")
+    theirs = plain(sources.registered("theirs"))
+    later = sources.registered("later/prog")
     assert plain(later) == theirs
     assert {"compute_90", "sm_90"} <= {*later[0]}  # the source's code, and the runtime's
     for name in ("named", "object", "library", "source"):
-        registered = run(sources / name)
-        assert plain(registered) == theirs
-        check_images(sources / name, registered, sources / "images")
+        assert plain(sources.checked(name)) == theirs
 
 
-def test_libraries_with_device_links(sources: Path, build: Callable[..., str], run: Runner) -> None:
+def test_libraries_with_device_links(sources: Sources) -> None:
     """Two of them are in one program, though each link could take NVIDIA's device runtime."""
-    for name in ("left", "right"):
-        text = f"__global__ void {name}() {{}}\nvoid* use_{name}() {{ return (void*)&{name}; }}\n"
-        (sources / f"{name}.cu").write_text(text)
-    uses = "void *use_left(), *use_right();\nint main() { return !use_left() + !use_right(); }\n"
-    (sources / "uses.cpp").write_text(uses)
     libraries = ("left", "right")
-    script = f"for name in {libraries}:\n"
-    script += "    env.OffloadStaticLibrary(name, name + '.cu', OFFLOAD_DEVICE_LINK=True)\n"
-    script += f"env.Program('uses', 'uses.cpp', LIBS=[*{libraries}, *env['LIBS']], LINK='g++',\n"
-    build(sources, script + "            LIBPATH=['.', *env['LIBPATH']])\n")
-    found = plain(run(sources / "uses"))
+    for name in libraries:
+        text = f"__global__ void {name}() {{}}\nvoid* use_{name}() {{ return (void*)&{name}; }}\n"
+        sources.write(f"{name}.cu", text)
+    uses = "void *use_left(), *use_right();\nint main() { return !use_left() + !use_right(); }\n"
+    sources.write("uses.cpp", uses)
+    sources.make(
+        f"for name in {libraries}:\n"
+        "    env.OffloadStaticLibrary(name, name + '.cu', OFFLOAD_DEVICE_LINK=True)\n"
+        f"env.Program('uses', 'uses.cpp', LIBS=[*{libraries}, *env['LIBS']], LINK='g++',\n"
+        "            LIBPATH=['.', *env['LIBPATH']])\n"
+    )
+    found = plain(sources.registered("uses"))
     assert [row[:2] for row in found] == [("function", "_Z4leftv"), ("function", "_Z5rightv")]
 
 
-def test_linked_image_of_nvcc(sources: Path, run: Runner, toolkit: Path, clang: str) -> None:
+def test_linked_image_of_nvcc(sources: Sources) -> None:
     """A device loads the linked image of nvcc's program, also thinned, and no source's code."""
-    files = ["one.cu", "two.cu", "main.cpp"]
-    invoke([*nvcc(toolkit, clang), *files, "-o", "theirs"], sources, toolkit)
+    sources.nvcc("one.cu", "two.cu", "main.cpp", "-o", "theirs")
+    theirs, thin = sources.folder / "theirs", sources.folder / "thin"
     for device, loads in (("sm_90", ["sm_90"]), ("sm_120", ["compute_90"] * 2)):
-        found = match_images(sources / "theirs", Device.parse(device))
+        found = match_images(theirs, Device.parse(device))
         assert [load.id.rpartition("-")[2] for match in found for load in match.loads] == loads
-    keep = [Device.parse("sm_90")]
-    assert thin_file(sources / "theirs", sources / "thin", keep=keep, keep_ptx=False).kept == 1
-    assert plain(run(sources / "thin")) == plain(run(sources / "theirs"))
+    assert thin_file(theirs, thin, keep=[Device.parse("sm_90")], keep_ptx=False).kept == 1
+    assert plain(sources.registered("thin")) == plain(sources.registered("theirs"))
 
 
 IDIOMS = {
@@ -371,76 +330,55 @@ void set(int *p) { cudaMemcpyToSymbol(counter, p, 4); here<<<1, 1>>>(p); there<<
 }
 
 
-def test_idioms_of_nvcc(sources: Path, build: Callable[..., str], run: Runner) -> None:
+@pytest.mark.parametrize("archive_format", ["offload-binary", "fat-binary"])
+def test_idioms_of_nvcc(sources: Sources, archive_format: str) -> None:
     """A kernel of another source, and a static variable that host code uses last, are linked."""
     for name, text in IDIOMS.items():
-        (sources / name).write_text(text)
-    script = "env.OffloadProgram('prog', ['one.cu', 'two.cu', 'main.cpp'], %s)\n"
-    for form in ("offload-binary", "fat-binary"):
-        build(sources, script % f"OFFLOAD_ARCHIVE_FORMAT='{form}'")
-        registered = run(sources / "prog")
-        names = sorted(row[2].partition("__static__")[0] for row in registered[1:-1])
-        assert names == ["_Z4herePi", "_Z5therePi", "_ZL7counter"]
-        check_images(sources / "prog", registered, sources / f"images {form}")
+        sources.write(name, text)
+    sources.make(f"env['OFFLOAD_ARCHIVE_FORMAT'] = '{archive_format}'\n{BOTH}")
+    names = sorted(row[2].partition("__static__")[0] for row in sources.checked("prog")[1:-1])
+    assert names == ["_Z4herePi", "_Z5therePi", "_ZL7counter"]
 
 
-def test_linker_as_a_library(
-    sources: Path, build: Callable[..., str], run: Runner, nvidia: Tool
-) -> None:
+def test_linker_as_a_library(sources: Sources, nvidia: Tool) -> None:
     """The library libnvJitLink gives what nvlink gives: functions and variables, or an error."""
     script = "env.OffloadProgram('prog', ['one.cu', %s'main.cpp'], OFFLOAD_NVLINK=%r)\n"
-    linkers = {"nvlink": nvidia("nvlink"), "library": nvidia("libnvJitLink.so.13")}
-    found = {}
-    for name, path in linkers.items():
-        built = build(sources, script % ("'two.cu', ", str(path)))
-        assert "LINK [sm_90] prog.sm_90.cubin" in built
-        kept = {name for name in symbols(sources / "prog.sm_90.cubin") if not name.startswith(".")}
-        found[name] = {name for name in kept if re.match(r"_Z|shared_by_all", name)}
-        check_images(sources / "prog", run(sources / "prog"), sources / name)
-    assert found["nvlink"] == found["library"] != set()
-    (sources / "SConstruct").write_text(SCONSTRUCT + script % ("", str(linkers["library"])))
-    with pytest.raises(AssertionError) as raised:
-        build(sources)
-    assert "libnvJitLink cannot link 'prog.sm_80.cubin'" in str(raised.value)
-    assert "Undefined reference to '_Z6helperi' in 'one.sm_80.rdc.cubin'" in str(raised.value)
+    library, found = str(nvidia("libnvJitLink.so.13")), []
+    for linker in (str(nvidia("nvlink")), library):
+        sources.sconstruct(LINKING + script % ("'two.cu', ", linker), HEAD)
+        assert "LINK [sm_90] prog.sm_90.cubin" in sources.done("-Q").actions
+        kept = symbols(sources.folder / "prog.sm_90.cubin")
+        found.append({name for name in kept if re.match(r"_Z|shared_by_all", name)})
+        sources.checked("prog")
+    assert found[0] == found[1] != set()
+    errors = sources.sconstruct(LINKING + script % ("", library), HEAD).fails().errors
+    assert "libnvJitLink cannot link 'prog.sm_80.cubin'" in errors
+    assert "Undefined reference to '_Z6helperi' in 'one.sm_80.rdc.cubin'" in errors
 
 
-def made_of(folder: Path, variables: dict[str, object], *body: str) -> None:
-    """Build what an SConstruct declares for sm_80."""
-    head = "env = Environment(tools=['default', 'offload'], "
-    head += f"toolpath=[PyPackageDir('offload_tool.scons')], **{variables!r})\n"
-    (folder / "SConstruct").write_text(head + "".join(body))
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    run_scons(["-Q", "-k", "sm_80"], cwd=folder, env=environment, check=True)
-
-
-def test_cubins_are_the_drivers(
-    toolkit: Path, nvidia: Tool, llvm: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cubins_are_the_drivers(sources: Sources) -> None:
     """Cubins have the bytes of those that the driver makes with the same flags."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "k.cu").write_text(
+    sources.write(
+        "k.cu",
         'extern "C" __attribute__((global)) void k(float *p, int n) {\n'
-        "  for (int i = 0; i < n; i++) p[i] = p[i] * 2 + i;\n}\n"
+        "  for (int i = 0; i < n; i++) p[i] = p[i] * 2 + i;\n}\n",
     )
+    sources.environment["OFFLOAD_CUDA_PATH"] = sources.environment["CUDA_PATH"]
     given = {"1": [], "2": ["-O2"], "3": ["-O3", "-gline-tables-only"]}
-    variables = {
-        "OFFLOAD_ARCH": ["sm_80"],
-        "OFFLOAD_CLANG": llvm("clang"),
-        "OFFLOAD_CUDA_PATH": str(toolkit),
-        "OFFLOAD_PTXAS": str(nvidia("ptxas")),
-        "CCFLAGS": ["-nocudainc", "-nocudalib", "-w"],
-    }
-    made_of(
-        *(tmp_path, variables, f"for name, flags in {given!r}.items():\n"),
+    flags = ["-nocudainc", "-nocudalib", "-w"]
+    sources.sconstruct(
+        f"env.Replace(OFFLOAD_ARCH='sm_80', CCFLAGS={flags}, OFFLOAD_HOST_FLAGS=[])\n"
+        f"for name, flags in {given!r}.items():\n"
         "    env.OffloadObject(f'{name}.o', 'k.cu', OFFLOAD_CUID=name, OFFLOAD_FLAGS=flags)\n",
-    )
-    for name, flags in given.items():
-        args = [llvm("clang"), "-x", "cuda", "--cuda-device-only", "--offload-arch=sm_80"]
-        args += [f"--cuda-path={toolkit}", *variables["CCFLAGS"], *flags, f"-cuid={name}"]
-        subprocess.run([*args, "-c", "k.cu", "-o", "driver.cubin"], check=True)
-        made = next(tmp_path.glob(f"{name}*.cubin"))
-        assert made.read_bytes() == Path("driver.cubin").read_bytes(), flags
+        HEAD,
+    ).build("sm_80")
+    common = ["-x", "cuda", "--cuda-device-only", "--offload-arch=sm_80", *flags]
+    common += [f"--cuda-path={sources.environment['CUDA_PATH']}", "-c", "k.cu"]
+    for name, more in given.items():
+        clang = sources.environment["OFFLOAD_CLANG"]
+        sources.run_in(clang, *common, *more, f"-cuid={name}", "-o", "driver")
+        (made,) = sources.folder.glob(f"{name}*.cubin")
+        assert made.read_bytes() == sources.read("driver"), more
 
 
 PROCESSORS = ("80", "86", "87", "89", "90", "90a", "100", "100a", "100f", "103", "120")
@@ -494,51 +432,37 @@ def taken_by_nvlink(nvidia: Tool, folder: Path, names: list[str], wanted: str) -
 
 
 PCH_SOURCE = """\
-// {name}
+// {0}
 #include <cuda_runtime.h>
 #include <cooperative_groups.h>
-__global__ void {name}(float* p) {{
+__global__ void {0}(float* p) {{
     cooperative_groups::this_grid();
     p[threadIdx.x] = __expf(p[threadIdx.x]) * NUMBER;
 }}
-void run_{name}(float* p) {{ {name}<<<1, 32>>>(p); }}
+void run_{0}(float* p) {{ {0}<<<1, 32>>>(p); }}
 """
 PCH_BUILD = """\
-env = Environment(
-    tools=["default", "offload"],
-    toolpath=[PyPackageDir("offload_tool.scons")],
-    OFFLOAD_ARCH=["sm_80"],
-    OFFLOAD_FLAGS=["-Wno-unknown-cuda-version"],
-    OFFLOAD_HOST_FLAGS=["-Wno-unknown-cuda-version"],
-    OFFLOAD_PCH=int(ARGUMENTS["pch"]),
-    OFFLOAD_SUMMARY=True,
-    CCFLAGS=["-O2"],
-)
+env.Replace(OFFLOAD_ARCH="sm_80", OFFLOAD_PCH={}, OFFLOAD_SUMMARY=True, CCFLAGS="-O2")
 env.OffloadObject(["a.cu", "b.cu", "c.cu"])
 """
 
 
-def test_precompiled_headers(tmp_path: Path, toolkit: Path, clang: str) -> None:
+def test_precompiled_headers(sources: Sources, tmp_path: Path) -> None:
     """With precompiled headers of a toolkit's, outputs are the same."""
-    made, output = [], []
-    for pch in ("0", "1"):
-        folder = tmp_path / pch / "project"
-        folder.mkdir(parents=True)
-        (folder / "SConstruct").write_text(PCH_BUILD)
-        for name in ("a", "b", "c"):
-            (folder / f"{name}.cu").write_text(PCH_SOURCE.format(name=name))
-        for number in (1, 2):
-            for name in ("a", "b", "c") if number == 1 else ("a",):
-                source = folder / f"{name}.cu"
-                source.write_text(PCH_SOURCE.format(name=name).replace("NUMBER", f"{number}.0f"))
-            variables = {"PYTHONPATH": str(ROOT), "CUDA_PATH": str(toolkit), "OFFLOAD_CLANG": clang}
-            done = run_scons([f"pch={pch}"], cwd=folder, env=os.environ | variables, check=True)
-            lines = [line for line in done.stdout.splitlines() if "precompiled headers:" in line]
-            output += [line.partition("headers: ")[2] for line in lines]
-            files = sorted(
-                file for file in folder.iterdir() if file.suffix in (".ptx", ".cubin", ".o")
-            )
-            made.append({file.name: file.read_bytes() for file in files})
-    assert made[:2] == made[2:]
-    assert len(made[0]) > 6
-    assert output == ["6 compiles with, 0 without", "2 compiles with, 0 without"]
+    made: dict[bool, list[object]] = {True: [], False: []}
+    told = []
+    for pch, found in made.items():
+        project = empty_project(tmp_path / str(pch) / "project")
+        project.environment |= sources.environment
+        project.sconstruct(PCH_BUILD.format(pch), HEAD)
+        for number, names in ((1, "abc"), (2, "a")):
+            for name in names:
+                text = PCH_SOURCE.format(name).replace("NUMBER", f"{number}.0f")
+                project.write(f"{name}.cu", text)
+            lines = project.done("-Q").output.splitlines()
+            told += [line.split("headers: ")[1] for line in lines if "precompiled h" in line]
+            outputs = [file.name for file in project.folder.glob("[abc].*[!d]")]
+            found.append(contents(project.folder, sorted(outputs)))
+            assert len(outputs) > 6
+    assert made[True] == made[False]
+    assert told == ["6 compiles with, 0 without", "2 compiles with, 0 without"]
