@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,9 +13,8 @@ import pytest
 from offload_tool import list_images
 from offload_tool.cli import main
 from offload_tool.formats.objects.elf.reader import read_elf_tables
-from tests.conftest import ROOT, Tool, missing, run_tool, try_tool
-from tests.scons.conftest import flagged_clang
-from tests.zygote import run_scons
+from tests.conftest import ROOT, Tool, missing, run_tool
+from tests.scons.conftest import Project, flagged_clang
 
 TARGETS = ["", "gfx1100", "gfx906", "gfx90a:xnack+", "gfx942"]
 OPENMP_RUNTIME = Path("/usr/lib/llvm-22/lib/libomptarget.so")
@@ -37,93 +34,76 @@ def named_compiler(name: str, folder: Path) -> str:
     return str(flagged_clang(folder, clang=str(found)) if new_driver else found)
 
 
+def example(name: str, folder: Path, compiler: str) -> Project:
+    """Return a copy of an example, as a user would begin with it, or this repository for none."""
+    if name:
+        shutil.copytree(ROOT / "examples" / name, folder / name)
+    for part in () if name else ("SConstruct", "site_scons", "examples", "offload_tool"):
+        (folder / part).symlink_to(ROOT / part)
+    variables = {"OFFLOAD_CLANG": named_compiler(compiler, folder), "PYTHONPATH": str(ROOT)}
+    variables |= dict.fromkeys(("CUDA_PATH", "ROCM_PATH"), str(folder / "none"))
+    return Project(folder / name, os.environ | variables)
+
+
+def targets_in(path: Path) -> list[str]:
+    return [image.target_id for image in list_images(path)]
+
+
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_saxpy(tmp_path: Path, compiler: str) -> None:
     """examples/saxpy builds for its targets, registers its images, and builds once only."""
-    for name in ("SConstruct", "site_scons", "examples", "offload_tool"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    environment = os.environ | {"OFFLOAD_CLANG": named_compiler(compiler, tmp_path)}
-    environment.pop("ROCM_PATH", None)
-    command = [sys.executable, "-m", "SCons"]
-    first = try_tool(*command, cwd=tmp_path, env=environment)
-    assert first.returncode == 0, first.stdout + first.stderr
-    assert first.stdout.count("offload: using clang") == 1
-    lines = first.stdout.splitlines()
-    passes = [line for line in lines if line.startswith("HIP [") and "/saxpy/" in line]
+    project = example("", tmp_path, compiler)
+    first = project.done()
+    assert first.output.count("offload: using clang") == 1
+    passes = [line for line in first.actions if line.startswith("HIP [") and "/saxpy/" in line]
     # Jobs in parallel print in any order.
     assert sorted(passes) == sorted(
         f"HIP [{target or 'host'}] examples/saxpy/saxpy.hip" for target in TARGETS
     )
-    second = run_tool(*command, cwd=tmp_path, env=environment)
-    assert "`.' is up to date" in second
-
-    program = tmp_path / "build" / "saxpy" / "saxpy"
-    assert [image.target_id for image in list_images(program)] == TARGETS
-    ran = run_tool(program)
+    assert "`.' is up to date" in project.done().output
+    assert targets_in(tmp_path / "build/saxpy/saxpy") == TARGETS
+    ran = "\n".join(project.start("build/saxpy/saxpy"))
     assert ran.count("stand-in HIP runtime: fat binary registered") == 1
     assert "kernel registered: _Z5saxpyifPKfPf" in ran
-
-
-def copied(name: str, folder: Path, compiler: str) -> tuple[Path, Callable[[], list[str]]]:
-    """Copy an example, as a user would to begin with it.
-
-    Return its folder, and a function that builds it and gives the lines that scons prints.
-    """
-    shutil.copytree(ROOT / "examples" / name, folder / name)
-    environment = os.environ | {
-        "OFFLOAD_CLANG": named_compiler(compiler, folder),
-        "PYTHONPATH": str(ROOT),
-        "CUDA_PATH": str(folder / "none"),
-    }
-    environment.pop("ROCM_PATH", None)
-
-    def scons() -> list[str]:
-        done = run_scons(["-Q"], cwd=folder / name, env=environment)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout.splitlines()
-
-    return folder / name, scons
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_rdc_library(tmp_path: Path, compiler: str) -> None:
     """examples/rdc_library links device code once per target."""
-    folder, scons = copied("rdc_library", tmp_path, compiler)
-    first = scons()
-    gpus = TARGETS[1:]
+    project = example("rdc_library", tmp_path, compiler)
+    first = project.done("-Q").actions
     for source in ("app/app.hip", "geometry/length.hip", "geometry/scale.hip"):
         assert sorted(line for line in first if line.endswith(source)) == sorted(
             f"HIP [{target or 'host'}] {source}" for target in TARGETS
         )
-    files = {target: target.replace(":", "_") for target in gpus}
+    images = {target: f"app/app.{target.replace(':', '_')}.co" for target in TARGETS[1:]}
     links = sorted(line for line in first if line.startswith("LINK"))
-    assert links == [f"LINK [{t}] app/app.{files[t]}.co" for t in gpus]
-    assert "is up to date" in scons()[-1]
+    assert links == [f"LINK [{target}] {name}" for target, name in images.items()]
+    project.assert_up_to_date()
 
-    program = folder / "app" / "app"
-    assert [image.target_id for image in list_images(program)] == TARGETS
-    ran = run_tool(program)
+    assert targets_in(project.folder / "app/app") == TARGETS
+    ran = "\n".join(project.start("app/app"))
     assert ran.count("fat binary registered") == 1
     assert "kernel registered: _Z7measurePKfPf" in ran
     # The host asks for the library's static variable by the name that it has in every image.
     found = re.search(r"variable registered: (_ZL13scaled_values\S+)", ran)
     assert found is not None, ran
-    images = {t: folder / "app" / f"app.{files[t]}.co" for t in gpus}
-    for path in images.values():
-        tables = read_elf_tables(memoryview(path.read_bytes()), path=path)
+    for name in images.values():
+        tables = read_elf_tables(memoryview(project.read(name)), path=name)
         assert found[1] in {symbol.name for symbol in tables.named_symbols() if symbol.defined}
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_cuda_add(tmp_path: Path, compiler: str) -> None:
     """examples/cuda_add builds with no part of CUDA's toolkit, once, and registers its code."""
-    folder, scons = copied("cuda_add", tmp_path, compiler)
-    assert {f"CUDA [{target}] add.cu" for target in ("host", "sm_75", "sm_80")} <= set(scons())
-    assert "is up to date" in scons()[-1]
-    processors = [image.target_id for image in list_images(folder / "add")]
+    project = example("cuda_add", tmp_path, compiler)
+    passes = {f"CUDA [{target}] add.cu" for target in ("host", "sm_75", "sm_80")}
+    assert passes <= {*project.done("-Q").actions}
+    project.assert_up_to_date()
+    processors = targets_in(project.folder / "add")
     virtual = [name for name in processors if name.startswith("compute")]
     assert virtual == ["compute_75", "compute_80"]
-    ran = run_tool(folder / "add")
+    ran = "\n".join(project.start("add"))
     assert ran.count("stand-in CUDA runtime: fat binary registered") == 1
     assert ran.count("  PTX for sm_") == 2
     assert ran.count("  cubin for sm_") == len(processors) - 2  # where ptxas is found
@@ -133,23 +113,14 @@ def test_cuda_add(tmp_path: Path, compiler: str) -> None:
 
 def test_all_examples_without_runtimes(tmp_path: Path) -> None:
     """With the embedded compiler alone, scons builds every example as far as it can be built."""
-    for name in ("SConstruct", "site_scons", "examples", "offload_tool"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    environment = os.environ | {
-        "OFFLOAD_CLANG": named_compiler("embedded", tmp_path),
-        "ROCM_PATH": str(tmp_path / "none"),
-        "CUDA_PATH": str(tmp_path / "none"),
-    }
-    command = [sys.executable, "-m", "SCons", "-Q"]
-    done = try_tool(*command, cwd=tmp_path, env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
-    built = tmp_path / "build"
+    project = example("", tmp_path, "embedded")
+    output = project.done("-Q").output
     for program in ("saxpy/saxpy", "rdc_library/app/app", "cuda_add/add"):
-        assert subprocess.run([built / program], capture_output=True, check=False).returncode == 0
-    output = "openmp_dot: the compiler comes without OpenMP's offload runtime"
-    assert done.stdout.count(output) == 1
-    images = list_images(built / "openmp_dot/dot.o")
-    assert [image.target_id for image in images][:2] == ["gfx906", "gfx90a"]
+        project.start(f"build/{program}")
+    lacking = "openmp_dot: the compiler comes without OpenMP's offload runtime"
+    assert output.count(lacking) == 1
+    built = tmp_path / "build"
+    assert targets_in(built / "openmp_dot/dot.o")[:2] == ["gfx906", "gfx90a"]
     assert not (built / "openmp_dot/dot").exists()
     for args in (["list"], ["check"], ["thin", "--keep", "gfx906", "-o", str(tmp_path / "thin")]):
         assert main([*args, str(built)]) == 0
@@ -159,35 +130,21 @@ def test_openmp_dot_runs_on_a_device(tmp_path: Path) -> None:
     """The example builds for two GPUs and the CPU, once, and runs its regions on a device."""
     if not OPENMP_RUNTIME.exists():
         missing("LLVM 22's offload runtime (liboffload-22-dev, libomp-22-dev)")
-    folder = tmp_path / "openmp_dot"
-    shutil.copytree(ROOT / "examples/openmp_dot", folder)
-    environment = os.environ | {
-        "PYTHONPATH": str(ROOT),
-        "OFFLOAD_CLANG": "/usr/lib/llvm-22/bin/clang",
-        "OMP_TARGET_OFFLOAD": "MANDATORY",
-    }
-
-    def scons() -> str:
-        done = try_tool(sys.executable, "-m", "SCons", "-Q", "-j2", cwd=folder, env=environment)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    first = scons()
-    for name in ("host", "gfx906", "gfx90a", "x86_64-pc-linux-gnu"):
-        assert f"OPENMP [{name}] dot.c" in first
-    assert "is up to date" in scons()
-    assert [i.target_id for i in list_images(folder / "dot.gfx90a.co.offload")] == ["gfx90a"]
-    ran = run_tool(folder / "dot", env=environment)
-    assert "computed on a device" in ran
+    project = example("openmp_dot", tmp_path, "clang-22")
+    passes = [f"OPENMP [{n}] dot.c" for n in ("host", "gfx906", "gfx90a", "x86_64-pc-linux-gnu")]
+    assert {*passes} <= {*project.done("-Q").actions}
+    project.assert_up_to_date()
+    assert targets_in(project.folder / "dot.gfx90a.co.offload") == ["gfx90a"]
+    ran = project.start("dot", OMP_TARGET_OFFLOAD="MANDATORY")
+    assert "computed on a device" in "\n".join(ran)
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_kpack_library(tmp_path: Path, compiler: str) -> None:
     """examples/kpack_library runs from its tree, and a change of kernels links nothing."""
-    folder, scons = copied("kpack_library", tmp_path, compiler)
-
-    scons()
-    assert "is up to date" in scons()[-1]
+    project = example("kpack_library", tmp_path, compiler)
+    folder = project.folder
+    project.build_once()
     tree = tmp_path / "moved"
     (folder / "tree").rename(tree)
     gpus = TARGETS[1:]
@@ -195,20 +152,18 @@ def test_kpack_library(tmp_path: Path, compiler: str) -> None:
         f"measure_{target}.kpack" for target in gpus
     ]
     for name in ("bin/measure", "lib/libmeasure.so"):
-        images = list_images(tree / name)
-        assert sorted({image.target_id for image in images}) == gpus
+        assert sorted({*targets_in(tree / name)}) == gpus
     ran = run_tool(tree / "bin/measure")
     installed = tmp_path / "installed"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--find-links"]
     pip += [folder / "wheels", "--target", installed, "measure[device-gfx942]"]
     run_tool(*pip)
-    images = list_images(installed / "measure/lib/libmeasure.so")
-    assert {image.target_id for image in images} == {"gfx942"}
+    assert {*targets_in(installed / "measure/lib/libmeasure.so")} == {"gfx942"}
     for source in ("scale", "sum", "app"):
         assert f"marker registered: {source}\n" in ran
     source = folder / "scale.hip"
     source.write_text(source.read_text().replace("*= by", "*= by * 2"))
-    ran_again = scons()
+    ran_again = project.done("-Q").output.splitlines()
     again = [line for line in ran_again if line.startswith(("KPACK", "MARK", "EMBED", "/"))]
     assert [line.split()[0] for line in again] == ["KPACK"] * len(gpus)
     assert not [line for line in ran_again if line.startswith("write_host(")]
