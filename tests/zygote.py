@@ -75,6 +75,30 @@ def run_scons(
     return done
 
 
+def killed_scons(
+    arguments: Sequence[str], reached: Path, *, cwd: Path, env: Mapping[str, str]
+) -> tuple[int, str]:
+    """Run SCons until a file is there, and kill all of it; return its status and output."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "SCons", *arguments],
+        cwd=cwd,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    end = time.monotonic() + 300
+    while process.poll() is None and not reached.exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    output, _ = process.communicate()
+    return process.returncode, output
+
+
 class _Zygote:
     """One process that forks, for one run of SCons at a time."""
 

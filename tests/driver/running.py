@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +15,7 @@ from typing import Any
 
 from tests.driver.state import State
 from tests.driver.surroundings import put_compiler, put_times
-from tests.zygote import run_scons
+from tests.zygote import killed_scons, run_scons
 
 ROOT = Path(__file__).resolve().parents[2]
 _SECONDS = 300
@@ -138,24 +134,9 @@ class Bench:
         """Run scons until the compiler waits, and kill all of it, without a chance to tidy up."""
         waiting = self.folder / "waiting"
         waiting.unlink(missing_ok=True)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "SCons", *self._arguments(arguments)],
-            cwd=self.folder / checkout,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        end = time.monotonic() + _SECONDS
-        while process.poll() is None and not waiting.exists():
-            assert time.monotonic() < end
-            time.sleep(0.05)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        text, _ = process.communicate()
-        return Run(process.returncode, text, self.take_log())
+        where = {"cwd": self.folder / checkout, "env": self._environment}
+        status, text = killed_scons(self._arguments(arguments), waiting, **where)
+        return Run(status, text, self.take_log())
 
     def take_log(self) -> list[dict[str, Any]]:
         log = self.folder / "compiles.log"

@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import ROOT, found_toolchain
+from tests.conftest import ROOT, found_toolchain, try_tool
 from tests.toolchain.installed import write_device_libraries
 from tests.zygote import run_scons
 
@@ -173,12 +174,15 @@ class Project:
 
     def start(self, program: str = "prog", **variables: str) -> list[str]:
         """Run a program, which must succeed, in the project's folder; return what it prints."""
-        command, environment = [self.folder / program], {**os.environ, **variables}
-        done = subprocess.run(
-            command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False
-        )
+        environment = {**os.environ, **variables}
+        done = try_tool(self.folder / program, cwd=self.folder, env=environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.splitlines()
+
+    def tool(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run ``offload-tool``, whatever becomes of it, in the project's folder."""
+        command = [sys.executable, "-m", "offload_tool", *arguments]
+        return try_tool(*command, cwd=self.folder, env={**self.environment, **variables})
 
     def assert_up_to_date(self, *arguments: str) -> None:
         run = self.done("--debug=explain", *arguments)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -136,21 +135,9 @@ def test_two_builds_at_once(project: Project, tmp_path: Path) -> None:
         project.write(f"k{number}.hip", KERNEL)
     cached(project, "".join(f"env.OffloadBundle('k{number}.hip')\n" for number in range(4)))
     other = checkout(project, tmp_path / "other")
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-m", "SCons", "-Q", "-j2"],
-            cwd=each.folder,
-            env=each.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for each in (project, other)
-    ]
-    for process in running:
-        output, _ = process.communicate(timeout=300)
-        assert process.returncode == 0, output
-        assert "warning" not in output
+    with ThreadPoolExecutor(2) as pool:
+        for run in pool.map(lambda each: each.done("-j2"), (project, other)):
+            assert "warning" not in run.output + run.errors
     bundles = [f"k{number}.hipfb" for number in range(4)]
     assert contents(project.folder, bundles) == contents(other.folder, bundles)
     project.assert_up_to_date()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -97,14 +95,22 @@ def test_library_of_the_compiler(project: Project, cache: Cache) -> None:  # noq
         f"    OFFLOAD_LAUNCHER='' if 'alone' in ARGUMENTS else {cache.launcher!r})\n"
         "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
     )
-    command = [sys.executable, "-m", "offload_tool", "compile", "k.hip", "-o", "k.co"]
-    command += ["--target-id=gfx906", "--", "-nogpuinc", "-nogpulib"]
-    environment = {**project.environment, **variables, "OFFLOAD_LAUNCHER": cache.launcher}
+    command = [
+        "compile",
+        "k.hip",
+        "-o",
+        "k.co",
+        "--target-id=gfx906",
+        "--",
+        "-nogpuinc",
+        "-nogpulib",
+    ]
+    variables["OFFLOAD_LAUNCHER"] = cache.launcher
     found = []
     for number in (1, 2):
         write_library(folder / "lib", real, number)
         project.build()
-        subprocess.run(command, cwd=project.folder, env=environment, check=True)
+        assert project.tool(*command, **variables).returncode == 0
         found.append(contents(project.folder, [*OUTPUTS, "k.co"]))
     assert not found[0].items() & found[1].items()
     project.run("-c")

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +10,7 @@ import pytest
 
 from tests.scons.conftest import BOTH, KERNEL, ONE, TWO, Project, contents, passes
 from tests.scons.judging import assert_as_clean_build, compiler_script
+from tests.zygote import killed_scons
 
 PROGRAM = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
 BODY = '#include "value.h"\n' + KERNEL.replace("VALUE", "HERE")
@@ -106,24 +102,8 @@ def _killed_build(project: Project, name: str, edit: Callable[[], object]) -> No
     project.build()
     (project.folder / "../wait").touch()
     edit()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "SCons", "-j1"],
-        cwd=project.folder,
-        env=project.environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        for _ in range(600):
-            if here.exists():
-                break
-            assert process.poll() is None
-            time.sleep(0.1)
-        assert here.exists()
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    killed_scons(["-j1"], here, cwd=project.folder, env=project.environment)
+    assert here.exists()
     (project.folder / "../wait").unlink()
 
 

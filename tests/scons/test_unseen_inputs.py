@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -36,16 +35,8 @@ def by_compile(project: Project, case: Case, flags: Sequence[str]) -> tuple[bool
     """Build with one command for each output."""
     said = ""
     for output, which in zip(OUTPUTS, (["--target-id", "gfx906"], ["--host"]), strict=True):
-        done = subprocess.run(
-            [sys.executable, "-m", "offload_tool", "compile", "k.hip", "-o", output, *which]
-            + ["--depfile", f"{output}.d", "--", *QUIET, "-DVALUE=1", *flags],
-            cwd=project.folder,
-            env={**project.environment, **case.variables},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        words = ["compile", "k.hip", "-o", output, *which, "--depfile", f"{output}.d", "--"]
+        done = project.tool(*words, *QUIET, "-DVALUE=1", *flags, **case.variables)
         said += done.stdout + done.stderr
         if done.returncode:
             return False, said

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -26,16 +23,9 @@ def built(project: Project) -> Project:
     return project
 
 
-def why(project: Project, *outputs: str, folder: Path | None = None) -> tuple[int, list[str]]:
+def why(project: Project, *outputs: str) -> tuple[int, list[str]]:
     """Return the exit status and the lines of the command."""
-    done = subprocess.run(
-        [sys.executable, "-m", "offload_tool", "why", *(outputs or (OUTPUT,))],
-        cwd=folder or project.folder,
-        env=project.environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = project.tool("why", *(outputs or (OUTPUT,)))
     assert "Traceback" not in done.stderr
     return done.returncode, (done.stdout or done.stderr).splitlines()
 
@@ -71,7 +61,7 @@ def test_edits(built: Project, edit: str) -> None:
 
 def test_what_it_was_made_of(built: Project) -> None:
     """The project's files by name, from any folder; others are counted."""
-    status, lines = why(built, f"../{OUTPUT}", folder=built.folder / "two")
+    status, lines = why(Project(built.folder / "two", built.environment), f"../{OUTPUT}")
     assert status == 0
     assert lines[0] == f"../{OUTPUT}: current"
     assert "  made of: k.hip, two/h.h" in lines
