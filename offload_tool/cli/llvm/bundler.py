@@ -128,11 +128,9 @@ def run_bundler(
     tool: str, arguments: Sequence[str], environ: Mapping[str, str], *, keep_equal: bool = False
 ) -> int:
     """Run the command; return 0 or 1. `tool` is for messages, `keep_equal` as in `replace_file`."""
-
-    def run() -> None:
-        _Bundler(tool, arguments, environ, keep_equal=keep_equal).run()
-
-    return run_drop_in(tool, run)
+    return run_drop_in(
+        tool, lambda: _Bundler(tool, arguments, environ, keep_equal=keep_equal).run()
+    )
 
 
 class _Bundler:
