@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 from offload_tool.errors import FileError, UsageError
-from offload_tool.io.input_file import InputFile, check_maps
+from offload_tool.io.input_file import check_maps
 from offload_tool.io.limits import run_budget
 from offload_tool.io.output_file import PERMISSIONS, OutputFile
 from offload_tool.io.paths import STDOUT, StrPath, closing, naming, remove
@@ -121,8 +121,10 @@ class _Replacement:
     def complete(self, *, keep_equal: bool) -> None:
         """Set the file's size and permissions, or detect that the old file can stay."""
         self.file.finish()
-        if keep_equal and _same_content(self._descriptor, self.final):
-            self.file.unchanged = True
+        if keep_equal:
+            with suppress(OSError), open(self.final, "rb", buffering=0) as old:
+                self.file.unchanged = same_bytes(self._descriptor, old.fileno())
+        if self.file.unchanged:
             return
         if self._is_read_only:
             raise FileError(self.path, "is read-only; make it writable, or remove it")
@@ -162,24 +164,6 @@ def _open_temporary(path: str) -> tuple[int, bool]:
             return os.open(os.path.dirname(path), flags, 0o666), False
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     return os.open(path, flags, 0o666), True
-
-
-def have_same_content(path: StrPath, other: StrPath) -> bool:
-    """Return whether `other` is a regular file equal to `path`; raise FileError."""
-    if not os.path.isfile(other):
-        return False
-    with InputFile(path) as source:
-        descriptor = source.fileno()
-        return descriptor is not None and _same_content(descriptor, other)
-
-
-def _same_content(descriptor: int, path: StrPath) -> bool:
-    """Return whether the file at `path` is readable and equal to the open one."""
-    try:
-        with open(path, "rb", buffering=0) as other:
-            return same_bytes(descriptor, other.fileno())
-    except OSError:
-        return False
 
 
 def same_bytes(descriptor: int, other: int) -> bool:

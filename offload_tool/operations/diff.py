@@ -8,6 +8,7 @@ and debug information do not count. Kernels are compared by their instructions t
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import os
 from collections import Counter, defaultdict
@@ -23,7 +24,7 @@ from offload_tool.formats.kernel_info.reader import read_machine_code
 from offload_tool.formats.objects.elf.reader import is_elf_header
 from offload_tool.formats.targets.bundle_entry_id import OffloadKind
 from offload_tool.io import StrPath
-from offload_tool.io.atomic_write import have_same_content
+from offload_tool.io.paths import naming
 from offload_tool.operations.list_images import kernels_of
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
@@ -170,7 +171,9 @@ def compare_builds(
     kernels: list[KernelChange] = []
     for before, after in pairs:
         are_files = os.path.isfile(before) and os.path.isfile(after)
-        if are_files and have_same_content(before, os.path.realpath(after)):
+        with naming(before):
+            are_equal = are_files and filecmp.cmp(before, after, shallow=False)
+        if are_equal:
             _check_images(before, skipped, notes)
             continue
         old, new = (_read_build(path, skipped, notes) for path in (before, after))
