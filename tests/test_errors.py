@@ -76,7 +76,7 @@ def threadless(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("threadless")
 def test_hash_without_a_thread() -> None:
     """Where no thread can be started, the hash is computed all the same."""
-    with BackgroundHash(depth=1) as running:
+    with BackgroundHash() as running:
         assert [bytes(c) for c in running.watch(map(memoryview, [b"ab", b"c"]))] == [b"ab", b"c"]
         running.update(b"d")
         assert running.digest() == hashlib.md5(b"abcd").digest()

@@ -25,6 +25,7 @@ so memory does not grow with their number.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 from offload_tool.containers.entries import CudaContent, PayloadCache, StoredEntry, read_bundles
@@ -427,24 +428,28 @@ def _cuda_offsets(region: Region, data: memoryview) -> Iterator[int]:
 def _cuda_images(location: Location, fatbin: CudaFatbin) -> Iterator[FoundImage]:
     payloads = PayloadCache(location.source, location.label)
     for entry in fatbin.entries:
-        total, before = sum(image.size for image in entry.images), 0
-        for image in entry.images:
+        stored = [image.stored_size for image in entry.images]
+        if len(stored) > 1:  # they share one payload
+            stored = shares(stored[0], [image.size for image in entry.images])
+        for image, stored_size in zip(entry.images, stored, strict=True):
             parts = BundleEntryID("cuda", _CUDA_TRIPLE, image.processor)
-            stored = image.stored_size
-            if len(entry.images) > 1:  # they share one payload; the parts add up to it
-                after = before + image.size
-                stored = stored * after // total - stored * before // total if total else 0
-                before = after
             content = StoredEntry(
                 str(parts),
                 location.source,
                 image.offset,
-                stored,
+                stored_size,
                 is_decompressed=len(entry.images) > 1,
                 cuda=CudaContent(image, payloads),
             )
             unpacked = image.size if image.is_compressed else None
             yield _image(parts, content, image.image_kind, unpacked)
+
+
+def shares(whole: int, sizes: Sequence[int]) -> list[int]:
+    """Divide stored bytes in proportion to sizes; running sums lose nothing to rounding."""
+    total = sum(sizes) or 1
+    ends = [whole * end // total for end in accumulate(sizes, initial=0)]
+    return [end - start for start, end in pairwise(ends)]
 
 
 _READERS = {

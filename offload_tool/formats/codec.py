@@ -68,12 +68,12 @@ _ZLIB_INPUT = 1 << 16
 
 
 class BackgroundHash:
-    """The MD5 of chunks, at most `depth` behind, computed in a thread; a context manager."""
+    """The MD5 of chunks, `UNHASHED` behind, computed in a thread; a context manager."""
 
-    def __init__(self, depth: int | None = None) -> None:
+    def __init__(self) -> None:
         self._md5 = hashlib.md5(usedforsecurity=False)
         self._waiting: SimpleQueue[bytes | memoryview | None] = SimpleQueue()
-        self._room = None if depth is None else Semaphore(depth)
+        self._room = Semaphore(UNHASHED)
         self._is_wanted = True
         self._thread: Thread | None = Thread(target=self._run, name="hash", daemon=True)
         try:
@@ -85,16 +85,14 @@ class BackgroundHash:
         while (chunk := self._waiting.get()) is not None:
             if self._is_wanted:
                 self._md5.update(chunk)
-            if self._room is not None:
-                self._room.release()
+            self._room.release()
 
     def update(self, chunk: bytes | memoryview) -> None:
         """Add `chunk`, which must not change until it is hashed."""
         if self._thread is None:
             self._md5.update(chunk)
             return
-        if self._room is not None:
-            self._room.acquire()
+        self._room.acquire()
         self._waiting.put(chunk)
 
     def watch(self, chunks: Iterable[memoryview]) -> Iterator[memoryview]:

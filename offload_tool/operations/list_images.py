@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 
 from offload_tool.containers.file_format import FileFormat
-from offload_tool.containers.find import FoundContainer, FoundImage, find_containers
+from offload_tool.containers.find import FoundContainer, FoundImage, find_containers, shares
 from offload_tool.errors import ContentError, FileError, OffloadError
 from offload_tool.formats.kernel import Kernel
 from offload_tool.formats.kernel_info.reader import read_kernels, why_no_kernels
@@ -174,15 +174,7 @@ def _stored_sizes(found: FoundContainer) -> Sequence[int]:
         return [0] * len(found.images)
     if found.container is not FileFormat.COMPRESSED_BUNDLE:
         return [0 if i.content.is_host_object else i.content.size for i in found.images]
-    total = sum(image.size for image in found.images)
-    parts = []
-    before = 0
-    for image in found.images:
-        after = before + image.size
-        # Running sums lose nothing to rounding.
-        parts.append(found.size * after // total - found.size * before // total if total else 0)
-        before = after
-    return parts
+    return shares(found.size, [image.size for image in found.images])
 
 
 @frozen

@@ -237,7 +237,7 @@ class BundleStream:
         self._budget.unpack(header.uncompressed_size, self._path)
         started = time.perf_counter()
         chunks: Iterator[bytes | memoryview] = chain([self.begin], self._rest)
-        with codec.BackgroundHash(codec.UNHASHED) as md5:
+        with codec.BackgroundHash() as md5:
             for chunk in _exactly(header.uncompressed_size, chunks, self._size_error):
                 md5.update(chunk)
                 write(chunk)
