@@ -14,9 +14,10 @@ import os
 import posixpath
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from offload_tool.containers.entries import PackedFrame, StoredEntry
+from offload_tool.containers.walk import Location, Neighbours
 from offload_tool.errors import ContentError, FileError, FormatError
 from offload_tool.formats.kpack.archive import (
     FOLDER,
@@ -36,9 +37,6 @@ from offload_tool.formats.targets.bundle_entry_id import BundleEntryID, OffloadK
 from offload_tool.io import InputFile
 from offload_tool.io.limits import effective_budget, how_to_allow
 from offload_tool.io.paths import is_within
-
-if TYPE_CHECKING:
-    from offload_tool.containers.walk import Location, Neighbours
 
 _TRIPLE = "amdgcn-amd-amdhsa-"
 _TARGETS = ("gfx", "amdgcn")  # prefixes of target names

@@ -12,7 +12,6 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError
 from offload_tool.io.atomic_write import same_bytes
@@ -21,9 +20,7 @@ from offload_tool.io.output_file import OutputFile
 from offload_tool.io.paths import StrPath, closing, naming
 from offload_tool.io.signals import shielded
 from offload_tool.io.temporary_directory import create_folder, temporary_folder
-
-if TYPE_CHECKING:
-    from offload_tool.io.write_plan import FilePlan
+from offload_tool.io.write_plan import FilePlan
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -28,7 +28,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations, groupby
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.find import FoundContainer, find_containers
@@ -45,9 +45,8 @@ from offload_tool.operations.list_images import kernels_of
 from offload_tool.operations.match import Candidates, Device, candidates_of, is_linked_for, loaded
 from offload_tool.util.frozen import frozen
 
-if TYPE_CHECKING:
-    _Skipped = Callable[[OffloadError], None] | None
-    _Note = Callable[[str], None]
+_Skipped: TypeAlias = "Callable[[OffloadError], None] | None"
+_Note: TypeAlias = Callable[[str], None]
 
 _NAMED = 3  # number of kernels that a fault names; it counts the others
 _SINGLE = (FileFormat.CODE_OBJECT, FileFormat.KPACK)
@@ -376,9 +375,7 @@ class Siblings:
         return text
 
 
-def find_siblings(
-    path: StrPath, *, skipped: Callable[[OffloadError], None] | None = None
-) -> Iterator[Siblings]:
+def find_siblings(path: StrPath, *, skipped: _Skipped = None) -> Iterator[Siblings]:
     """Yield the siblings among the targets of each file; raise ContentError or FileError."""
     by_file: defaultdict[str, dict[object, dict[str, tuple[bytes, int]]]] = defaultdict(dict)
     for found in find_containers(path, skipped=skipped):
@@ -390,9 +387,7 @@ def find_siblings(
         yield from _siblings_of(name, list(containers.values()))
 
 
-def _code_of(
-    found: FoundContainer, skipped: Callable[[OffloadError], None] | None
-) -> dict[str, tuple[bytes, int]]:
+def _code_of(found: FoundContainer, skipped: _Skipped) -> dict[str, tuple[bytes, int]]:
     """Return a code digest and the size in bytes of each target's image."""
     codes = {}
     for image in found.images:

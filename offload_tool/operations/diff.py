@@ -14,7 +14,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from offload_tool.containers.find import FoundContainer, find_containers
 from offload_tool.errors import OffloadError
@@ -146,14 +146,16 @@ class _TargetContent:
 
 _NO_IMAGES = "'{}': there are no device images"
 _Build = dict[tuple[str, str], _TargetContent]
+_Skipped: TypeAlias = "Callable[[OffloadError], None] | None"
+_Note: TypeAlias = "Callable[[str], None] | None"
 
 
 def compare_builds(
     pairs: Sequence[tuple[StrPath, StrPath]],
     *,
     tolerance: float = 0,
-    skipped: Callable[[OffloadError], None] | None = None,
-    notes: Callable[[str], None] | None = None,
+    skipped: _Skipped = None,
+    notes: _Note = None,
 ) -> Comparison:
     """Compare the device images of pairs of files, folders or zip files: of the old build, the new.
 
@@ -195,11 +197,7 @@ def compare_builds(
     return Comparison(tuple(targets), tuple(kernels))
 
 
-def _check_images(
-    path: StrPath,
-    skipped: Callable[[OffloadError], None] | None,
-    notes: Callable[[str], None] | None,
-) -> None:
+def _check_images(path: StrPath, skipped: _Skipped, notes: _Note) -> None:
     """Report unreadable files and the lack of images, as `_read_build` does."""
     found = (image for found in find_containers(path, skipped=skipped) for image in found.images)
     count = sum(image.kind != OffloadKind.HOST for image in found)
@@ -207,11 +205,7 @@ def _check_images(
         notes(_NO_IMAGES.format(path))
 
 
-def _read_build(
-    path: StrPath,
-    skipped: Callable[[OffloadError], None] | None,
-    notes: Callable[[str], None] | None,
-) -> _Build:
+def _read_build(path: StrPath, skipped: _Skipped, notes: _Note) -> _Build:
     build: _Build = defaultdict(_TargetContent)
     for found in find_containers(path, skipped=skipped):
         for image in found.images:
