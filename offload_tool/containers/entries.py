@@ -34,13 +34,13 @@ from offload_tool.formats.bundle.text import COMMENT_MARKS, read_text_bundle
 from offload_tool.formats.magic import BUNDLE, COMPRESSED_BUNDLE, begins, next_content
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
 from offload_tool.io.limits import run_budget
+from offload_tool.io.write_plan import FilePlan
 from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
     from offload_tool.formats.bundle.compressed import BundleStream, CompressionReport
     from offload_tool.formats.cuda.fatbin import CudaImage, Packed
     from offload_tool.formats.kpack.archive import KpackImage
-    from offload_tool.io.write_plan import FilePlan
 
 
 @frozen

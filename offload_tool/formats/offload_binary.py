@@ -57,12 +57,12 @@ from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.llvm_tables import build_string_table, in_table_order
 from offload_tool.formats.magic import BITCODES, aligned, begins, next_content
 from offload_tool.formats.magic import OFFLOAD_BINARY as MAGIC
+from offload_tool.io import FileRange, OutputFile, StrPath
+from offload_tool.io.write_plan import FilePlan
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
     from offload_tool.formats.codec import Method
-    from offload_tool.io import FileRange, OutputFile, StrPath
-    from offload_tool.io.write_plan import FilePlan
 
 Dialect: TypeAlias = 'Literal["llvm22", "documented"]'
 
@@ -204,8 +204,6 @@ class OffloadBinaryLayout:
 
     def plan(self, images: Sequence[bytes | FileRange | FilePlan]) -> FilePlan:
         """Return a plan of the binary with these images."""
-        from offload_tool.io.write_plan import FilePlan  # readers need none
-
         sizes = (len(i) if isinstance(i, bytes) else i.size for i in images)
         return FilePlan.of([self.head, *images, self.size - len(self.head) - sum(sizes)])
 

@@ -20,12 +20,12 @@ from offload_tool.formats.targets.bundle_entry_id import (
     check_composition,
 )
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_file
+from offload_tool.io.write_plan import FilePlan
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
     from offload_tool.formats.bundle.compressed import CompressionReport
     from offload_tool.formats.codec import Method
-    from offload_tool.io.write_plan import FilePlan
 
 
 @frozen

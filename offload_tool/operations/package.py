@@ -25,7 +25,7 @@ from offload_tool.formats.offload_binary import (
     write_compressed_offload_binary,
 )
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_file
-from offload_tool.io.write_plan import FilePlan, file_plan
+from offload_tool.io.write_plan import FilePlan, Unopened, file_plan
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
@@ -93,7 +93,6 @@ def _amend(
     base: StrPath, images: Sequence[tuple[PackagedImage, int]], output: StrPath, *, keep_equal: bool
 ) -> None:
     from offload_tool.containers.offload_binaries import find_offload_binaries
-    from offload_tool.io.write_plan import Unopened  # plain packaging does not import these
 
     with InputFile(base) as source, find_offload_binaries(source) as found:
         kept = [(each, image) for each in found for image in each.binary.images if image.has_image]

@@ -24,16 +24,13 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.magic import BUNDLE as MAGIC
 from offload_tool.formats.magic import aligned
+from offload_tool.io import FileRange, StrPath
+from offload_tool.io.write_plan import FilePlan, Literal, Range, join
 from offload_tool.util.frozen import frozen
-
-if TYPE_CHECKING:
-    from offload_tool.io import FileRange, StrPath
-    from offload_tool.io.write_plan import FilePlan
 
 _COUNT = struct.Struct("<Q")
 _ENTRY = struct.Struct("<QQQ")
@@ -80,8 +77,6 @@ class BundleLayout:
 
     def plan(self, contents: Iterable[FileRange]) -> FilePlan:
         """Return a plan of the bundle with these code objects."""
-        from offload_tool.io.write_plan import FilePlan, Literal, Range, join  # readers need none
-
         rows = zip(self.entries, contents, strict=True)
         ranges = (Range(entry.offset, *content) for entry, content in rows)
         return FilePlan(join([Literal(0, self.header), *ranges]), self.size)

@@ -20,14 +20,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from offload_tool.errors import FormatError, UsageError
-
-if TYPE_CHECKING:
-    from offload_tool.formats.bundle.binary import BundleEntry
-    from offload_tool.io import FileRange, StrPath
-    from offload_tool.io.write_plan import FilePlan
+from offload_tool.formats.bundle.binary import BundleEntry
+from offload_tool.io import FileRange, StrPath
+from offload_tool.io.write_plan import FilePlan
 
 COMMENT_MARKS: dict[str, str] = {
     "i": "//",
@@ -64,8 +61,6 @@ def check_text_content(data: memoryview, comment: str, *, path: StrPath | None =
 
 def plan_text_bundle(items: Iterable[tuple[str, FileRange]], comment: str) -> FilePlan:
     """Return a plan of the bundle of (bundle entry ID, content) items, in order."""
-    from offload_tool.io.write_plan import FilePlan  # readers need none
-
     parts: list[bytes | FileRange] = []
     for entry_id, content in items:
         parts += (marker(comment, START, entry_id), content, marker(comment, END, entry_id))
@@ -84,8 +79,6 @@ def read_text_bundle(
     Only entries `wanted` by their IDs are returned; markers in the others count then. Without it
     all are listed, and contents are not searched.
     """
-    from offload_tool.formats.bundle.binary import BundleEntry  # not for the markers
-
     start, end = _pattern(comment, START), _pattern(comment, END)
     entries = []
     position = 0

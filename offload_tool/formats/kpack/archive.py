@@ -46,10 +46,10 @@ from offload_tool.formats.magic import KPACK
 from offload_tool.formats.msgpack_stream import MessagePackReader, check_text, messagepack, reading
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
 from offload_tool.io.limits import effective_budget
+from offload_tool.io.write_plan import FilePlan
 
 if TYPE_CHECKING:
     from offload_tool.io.spool import Spool
-    from offload_tool.io.write_plan import FilePlan
 
 SUFFIX = ".kpack"
 FOLDER = ".kpack"
@@ -420,8 +420,6 @@ def spooled_kpack(
     scheme: str,
 ) -> FilePlan:
     """Write an archive into `spool`, and return its plan; errors as of `write_kpack`."""
-    from offload_tool.io.write_plan import FilePlan  # readers need none
-
     write = partial(write_kpack, images=images, group=group, target_ids=target_ids, scheme=scheme)
     return FilePlan.of([spool.append(write)])
 

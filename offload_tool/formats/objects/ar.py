@@ -48,7 +48,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from offload_tool.errors import ContentError, FormatError, UnsupportedError, UsageError
 from offload_tool.formats.magic import ARCHIVE as MAGIC
@@ -56,10 +56,8 @@ from offload_tool.formats.magic import BITCODES, DOS, ELF
 from offload_tool.formats.magic import THIN_ARCHIVE as THIN_MAGIC
 from offload_tool.formats.objects.coff import MACHINES, coff_symbols, is_coff
 from offload_tool.formats.objects.elf.reader import ElfTables
-
-if TYPE_CHECKING:
-    from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
-    from offload_tool.io.write_plan import FilePlan
+from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
+from offload_tool.io.write_plan import FilePlan
 
 _HEADER = struct.Struct("16s32s10s2s")
 """Name, the fields that do not affect the content, size, terminator."""
@@ -466,8 +464,6 @@ class GrowingArchive:
 
     def plan(self, contents: Sequence[FileRange | FilePlan]) -> FilePlan:
         """Return a plan of the archive with these contents."""
-        from offload_tool.io.write_plan import FilePlan  # readers need none
-
         *headers, end = self.headers()
         around: Iterable[Sequence[bytes | FileRange | FilePlan]] = zip(
             headers, contents, strict=True

@@ -40,15 +40,13 @@ clang-offload-wrapper 15.0.6 with ``-add-omp-offload-notes``, observed: the same
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.targets.processors import processor_of_mach
 from offload_tool.io import StrPath
-
-if TYPE_CHECKING:
-    from offload_tool.io.write_plan import FilePlan
+from offload_tool.io.write_plan import HOST, FilePlan
 
 _ELF64_LITTLE = b"\2\1"  # e_ident[EI_CLASS] and e_ident[EI_DATA]
 _ABI, _ABI_VERSION, _FLAGS_AT, _HEADER_SIZE = 7, 8, 48, 64
@@ -152,7 +150,6 @@ def _amd_target_id(flags: int, version: int, path: StrPath | None) -> str:
 def plan_elf_with_notes(image: memoryview, *, path: StrPath | None = None) -> FilePlan:
     """Return a plan of the ELF file `image` with the notes in a new last section."""
     from offload_tool.formats.objects.elf.edit_sections import plan_elf  # readers need none
-    from offload_tool.io.write_plan import HOST
 
     elf_class = elf.ElfTables(image, path).elf_class
     notes = b"".join(
