@@ -24,6 +24,7 @@ from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.walk import OFFLOADING_SECTION, Location, Policy, Region, Walk
 from offload_tool.errors import ContentError
 from offload_tool.formats.magic import DOS, begins
+from offload_tool.formats.objects.coff import CoffSection
 from offload_tool.formats.offload_binary import OffloadBinary, iter_offload_binaries, unpacked
 from offload_tool.io import InputFile
 from offload_tool.io.spool import Spool
@@ -31,7 +32,6 @@ from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
     from offload_tool.formats.objects.ar import ArchiveMember
-    from offload_tool.formats.objects.coff import CoffSection
     from offload_tool.formats.objects.elf.reader import ElfTables
 
 _ELF_HEADER = 64  # bytes

@@ -35,6 +35,7 @@ from offload_tool.errors import (
     shortage,
 )
 from offload_tool.formats.magic import BUNDLE, DOS, begins
+from offload_tool.formats.objects.coff import CoffSection, read_coff_sections
 from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import effective_budget, how_to_allow, run_budget
 from offload_tool.io.paths import is_within
@@ -42,7 +43,6 @@ from offload_tool.io.spool import Spool
 
 if TYPE_CHECKING:
     from offload_tool.formats.objects.ar import ArchiveMember, ArchiveReader
-    from offload_tool.formats.objects.coff import CoffSection
     from offload_tool.formats.objects.elf.reader import ElfTables
 
 _T = TypeVar("_T")
@@ -414,8 +414,6 @@ class Walk(Generic[_T]):
         yield from self._in_sections(location, sections)
 
     def _in_coff(self, location: Location, *, named: bool) -> Iterator[_T]:
-        from offload_tool.formats.objects.coff import read_coff_sections
-
         data = location.source.data
         try:
             rows = read_coff_sections(data, path=location.label)

@@ -60,7 +60,8 @@ from offload_tool.io.output_folder import OutputFolder, new_folder
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.match import Device
-from offload_tool.operations.thin import COMPILED_LATER, check_only_bundles, section_of
+from offload_tool.operations.split_wheel import DeviceWheels
+from offload_tool.operations.thin import COMPILED_LATER, check_only_bundles, section_of, thin_file
 from offload_tool.operations.tree import (
     FileTree,
     FolderTree,
@@ -162,8 +163,6 @@ def split_file(
 
 def _thinned(source: Path, folder: OutputFolder, run: _Splitting) -> list[SplitPart]:
     """Write a thinned copy for each target ID of an input without HIP code."""
-    from offload_tool.operations.thin import thin_file
-
     targets = sorted(run.others)
     if not targets:
         raise NoContainerError("expected device code of one target ID at least", path=source)
@@ -350,8 +349,6 @@ def _split_tree(
 
 
 def _split_wheel(run: _Splitting, folder: OutputFolder, options: WheelOptions) -> list[SplitPart]:
-    from offload_tool.operations.split_wheel import DeviceWheels
-
     with WheelTree(run.path) as tree:
         own = WheelName.parse(run.path.name)
         wheels = DeviceWheels(tree, own, options.prefix, options.requires)

@@ -15,6 +15,9 @@ from typing import Protocol
 from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bitcode import llvmlite
 from offload_tool.formats.magic import OFFLOAD_BINARY, begins
+from offload_tool.formats.objects.device_elf import plan_elf_with_notes
+from offload_tool.formats.objects.elf.reader import is_elf_header
+from offload_tool.formats.objects.splice_images import plan_object_with_images
 from offload_tool.formats.offload_binary import iter_offload_binaries, unpacked
 from offload_tool.formats.registration_ir import (
     REGISTERED_KINDS,
@@ -185,9 +188,6 @@ def _check(images: Sequence[StrPath], kind: RegisteredKind, options: WrapOptions
 
 
 def _with_notes(file: InputFile, warn: Callable[[str], None]) -> InputFile:
-    from offload_tool.formats.objects.device_elf import plan_elf_with_notes
-    from offload_tool.formats.objects.elf.reader import is_elf_header
-
     if not is_elf_header(file.data):
         warn(f"{file.path} is not an ELF image, so notes cannot be added to it.")
         return file
@@ -248,8 +248,6 @@ def _plan_bitcode(
 
 
 def _plan_object(registration: Registration, compiler: Compiler) -> FilePlan:
-    from offload_tool.formats.objects.splice_images import plan_object_with_images
-
     meaning = triples.meaning(registration.triple)
     is_elf = meaning.object_format == "elf" and meaning.system in _ELF_SYSTEMS
     if not is_elf or meaning.arch not in ELF_HOSTS:  # LLVM's code generator may crash

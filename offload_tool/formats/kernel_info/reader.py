@@ -16,6 +16,8 @@ from __future__ import annotations
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.cuda.ptx import is_ptx, read_ptx_kernels
 from offload_tool.formats.kernel import Kernel
+from offload_tool.formats.kernel_info.amdgpu_metadata import read_amdgpu_kernels
+from offload_tool.formats.kernel_info.nv_info import read_cubin_kernels
 from offload_tool.formats.magic import BITCODES, SPIRVS
 from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.objects.elf.reader import ElfTables, is_elf_header
@@ -57,12 +59,8 @@ def read_kernels(
         return []
     machine = ElfTables(image, path).header.e_machine if is_elf else None
     if machine == elf.EM_AMDGPU:
-        from offload_tool.formats.kernel_info.amdgpu_metadata import read_amdgpu_kernels
-
         return read_amdgpu_kernels(image, path=path)
     if machine == elf.EM_CUDA:
-        from offload_tool.formats.kernel_info.nv_info import read_cubin_kernels
-
         return read_cubin_kernels(image, path=path)
     found = repr(bytes(image[:8])) if machine is None else f"an ELF file for machine {machine}"
     message = f"expected device code with kernels (of AMD's or NVIDIA's GPUs), found {found}"

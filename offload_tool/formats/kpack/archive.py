@@ -39,17 +39,15 @@ import hashlib
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from offload_tool.errors import ContentError, FormatError, UnsupportedError, UsageError
 from offload_tool.formats.magic import KPACK
 from offload_tool.formats.msgpack_stream import MessagePackReader, check_text, messagepack, reading
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
 from offload_tool.io.limits import effective_budget
+from offload_tool.io.spool import Spool, seekable
 from offload_tool.io.write_plan import FilePlan
-
-if TYPE_CHECKING:
-    from offload_tool.io.spool import Spool
 
 SUFFIX = ".kpack"
 FOLDER = ".kpack"
@@ -406,8 +404,6 @@ def write_kpack(
     """
     if scheme not in SCHEMES:
         raise UsageError(f"the scheme of a kpack archive is {NONE} or {ZSTD}, not {scheme!r}")
-    from offload_tool.io.spool import seekable
-
     with seekable(out) as file:
         _KpackWriter(file, scheme).write(images, group, target_ids)
 

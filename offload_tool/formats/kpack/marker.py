@@ -51,6 +51,7 @@ from offload_tool.formats.msgpack_stream import MAPS, check_text, messagepack, r
 from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.objects.elf.reader import ElfTables
 from offload_tool.formats.objects.elf.relocations import LinkedPointers
+from offload_tool.formats.objects.elf.segments import Replacement, plan_grown_elf, plan_shrunk_elf
 from offload_tool.io import StrPath
 from offload_tool.io.limits import effective_budget
 from offload_tool.io.write_plan import FilePlan
@@ -256,8 +257,6 @@ def _at_symbol(tables: ElfTables, index: int, symbol: int, addend: int) -> int |
 
 def plan_marked(wrappers: LinkedWrappers, marker: bytes) -> FilePlan:
     """Return a plan of the file with `marker` in place of its bundles; raise ContentError."""
-    from offload_tool.formats.objects.elf.segments import Replacement, plan_shrunk_elf
-
     tables = wrappers.tables
     numbers = tables.named(hip_fatbin.SECTION)
     replacements = []
@@ -283,8 +282,6 @@ def plan_unmarked(wrappers: LinkedWrappers, content: FilePlan, starts: Sequence[
 
     `starts` has the start of each wrapper's bundle in `content`.
     """
-    from offload_tool.formats.objects.elf.segments import plan_grown_elf
-
     tables = wrappers.tables
     markers = tables.named(SECTION)
     if len(markers) != 1:

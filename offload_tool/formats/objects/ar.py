@@ -476,8 +476,6 @@ class GrowingArchive:
         out.append(self._parts())
 
     def _parts(self) -> Iterator[bytes | FileRange]:
-        from offload_tool.io import FileRange
-
         headers = self.headers()
         for row in zip(self._sources, self._offsets, self._sizes, strict=True):
             yield next(headers)
