@@ -1,4 +1,4 @@
-"""`launch` with OFFLOAD_PCH: the driver judges each object and depfile."""
+"""`launch` with OFFLOAD_PCH: object, depfile and messages are the driver's."""
 
 from __future__ import annotations
 
@@ -17,30 +17,32 @@ from offload_tool.launch.pch import FOLDER
 from offload_tool.pch import pch
 from tests.launch import test_memory
 from tests.launch.compiles import SOURCE, environment, run
-from tests.launch.edit_trials import Trial
+from tests.launch.edit_trials import Trial, lines
 from tests.launch.test_memory import ALL, NEW, OLD
 from tests.pch_constructs.compositions import alone, composed
 from tests.pch_constructs.constructs import CONSTRUCTS
 from tests.pch_constructs.launched import EDITS, LaunchTrial
 
-WITH, NEW_STATE = "with the precompiled header", "the headers are new: the next compile makes it"
+WITH, FIRST = "with the precompiled header", "the headers are new: the next compile makes it"
 HEADER = '#pragma once\n#include "hip_declarations.h"\n#include "value.h"\ninline int v = VALUE;\n'
 BODY = SOURCE.partition("#endif\n")[2]
 _PATCHED = """
-import os, sys
+import os, resource, signal, sys
 from offload_tool.pch import pch
+make = pch.make_pch
+def counted(*args, **options):
+    print("made", file=sys.stderr)
+    return make(*args, **options)
 {}
 from offload_tool.cli import main
 sys.exit(main(["launch", *sys.argv[1:]]))
 """
+COUNTED = "pch.make_pch = counted"
 KILLED = "pch._reason_against = lambda *_: os.kill(os.getpid(), 9)"
 """The PCH is there, and its manifest is not."""
-COUNTED = """
-make = pch.make_pch
-def make_pch(recipe, *args, **options):
-    print("made", recipe.file, file=sys.stderr)
-    return make(recipe, *args, **options)
-pch.make_pch = make_pch
+FULL = """
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))
 """
 
 pytestmark = pytest.mark.llvm
@@ -55,15 +57,20 @@ class Project(test_memory.Project):
         words = super().command(output or f"{self.source}.o")
         return [f"{self.source}.hip" if word == "s.hip" else word for word in words]
 
+    def patch(self, text: str) -> None:
+        """Change the program in some way."""
+        self.launch = (sys.executable, "-c", _PATCHED.format(text))
+
     def compiled(self, source: str = "s") -> dict[str, str]:
-        """Compile; return what became of the precompiled header of each pass."""
+        """Compile as the driver does; return what became of the PCH of each pass that runs."""
         self.source = source
         done = self.ours()
         assert done.returncode == 0, done.stderr
         names = [str(self.folder / f"{source}{end}") for end in (".o", ".d")]
         made = [content_of(name) for name in names]
-        run(self.command(), self.folder)
+        driver = run(self.command(), self.folder)
         assert made == [content_of(name) for name in names]
+        assert lines(done.stderr) == lines(driver.stderr)
         found = re.findall(r"^offload-tool launch: (\S+): (with.*)$", done.stderr, re.M)
         return {name: why.removeprefix("without a precompiled header: ") for name, why in found}
 
@@ -81,7 +88,7 @@ def project(tmp_path: Path, llvm: Callable[[str], str]) -> Project:
 
 @pytest.mark.parametrize("flags", [OLD, NEW, f"{OLD} -MP -MT odd$$name", "--offload-device-only"])
 def test_edits(flags: str, project: Project) -> None:
-    """The second compile makes the headers; after an edit of one they are made again."""
+    """The second compile makes the PCHs; after an edit of a header they are made again."""
     project.flags += flags.split()
     passes = ALL - {"host"} if "only" in flags else ALL
     for name, text in (
@@ -90,7 +97,7 @@ def test_edits(flags: str, project: Project) -> None:
         ("value.h", "#pragma once\n#define VALUE 4\n"),
     ):
         project.write(name, text)
-        assert project.compiled("s") == dict.fromkeys(passes, NEW_STATE)
+        assert project.compiled("s") == dict.fromkeys(passes, FIRST)
         assert project.compiled("t") == dict.fromkeys(passes, WITH)
         project.write("s.hip", f"{(project.folder / 's.hip').read_text()}\nint another();\n")
         assert project.compiled("s") == dict.fromkeys(passes, WITH)
@@ -99,24 +106,21 @@ def test_edits(flags: str, project: Project) -> None:
 
 
 def test_inputs(project: Project) -> None:
-    """An object that was made with a header is stale when anything that the header read changes."""
-    project.flags.insert(0, "-Ifirst")
+    """An object that was made with a PCH is stale when anything changes that the PCH has read."""
+    project.flags = ["-Ifirst", "-Ilast", *project.flags]
     project.write("last/found.h", "")
-    project.flags.insert(1, "-Ilast")
     project.write("common.h", f"{HEADER}#include <found.h>\n")
-    (project.folder / "first").mkdir()
+    first = project.write("first/found.h", "#define APPEARED\nint appeared = 1;\n")
+    text = first.read_text()
+    first.unlink()
     project.compiled("s")
     assert project.compiled("t") == dict.fromkeys(ALL, WITH)
-    project.write("first/found.h", "#define APPEARED\nint appeared = 1;\n")
+    project.write("first/found.h", text)
     assert [set(project.compiled("t")), project.compiled("t")] == [ALL, {}]
-    (project.folder / "first/found.h").unlink()
+    first.unlink()
     assert [set(project.compiled("t")), project.compiled("t")] == [ALL, {}]
     (project.folder / "last/found.h").unlink()
     assert project.ours().returncode == 1
-
-
-def _file(project: Project) -> None:
-    (project.folder / FOLDER).write_text("")
 
 
 def _through_another(project: Project) -> None:
@@ -126,30 +130,36 @@ def _through_another(project: Project) -> None:
         project.write(f"{name}.hip", f'#include "another.h"\n{BODY}')
 
 
-def _warning(project: Project) -> None:
-    project.write("common.h", f"{HEADER}#warning said\n")
+def _flag(flag: str) -> Callable[[Project], None]:
+    return lambda project: project.flags.append(flag)
 
 
 def _set(name: str, value: str) -> Callable[[Project], None]:
     return lambda project: project.more.update({name: value})
 
 
+def _text(name: str, text: str) -> Callable[[Project], object]:
+    return lambda project: project.write(name, text)
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda project: project.flags.append("-g"), "debug information (-g)"),
-        (lambda project: project.flags.append("-O0"), "no optimization (-O0): add -O1 or more"),
-        (lambda project: project.flags.append("-fgpu-rdc"), "relocatable device code (-fgpu-rdc)"),
+        (_flag("-g"), "debug information (-g)"),
+        (_flag("-O0"), "no optimization (-O0): add -O1 or more"),
+        (_flag("-fgpu-rdc"), "relocatable device code (-fgpu-rdc)"),
+        (_flag("-fmacro-prefix-map=a=b"), "-fmacro-prefix-map= in its flags"),
+        (_flag("-MMD"), "use -MD"),
         (_through_another, pch.ERRORS),
-        (_warning, pch.MESSAGES),
-        (_file, f"'{FOLDER}': File exists"),
+        (_text("common.h", f"{HEADER}#warning said\n"), pch.MESSAGES),
+        (_text("t.hip", f'#include "common.h"\n{BODY}#warning said\n'), pch.MESSAGES),
+        (_text(FOLDER, "no folder"), f"'{FOLDER}': File exists"),
         (_set("OFFLOAD_LAUNCHER", "env"), "its launcher runs it"),
-        (lambda project: project.flags.append("-MMD"), "use -MD"),
         (_set("OFFLOAD_PCH", "value.h"), "have no header of OFFLOAD_PCH"),
     ],
 )
 def test_why_not(change: Callable[[Project], None], why: str, project: Project) -> None:
-    """A pass without a precompiled header is the driver's, and says why with VERBOSE."""
+    """A pass without a PCH is the driver's, and says why with VERBOSE."""
     change(project)
     for source in "stst":
         text = project.folder / f"{source}.hip"
@@ -158,67 +168,34 @@ def test_why_not(change: Callable[[Project], None], why: str, project: Project) 
     assert all(why in found.get(name, "") for name in ALL), found
 
 
-def test_messages(project: Project) -> None:
-    """Messages are the driver's; a pass that has printed some is run without the header at once."""
-    project.flags.append("-Wall")
-    project.compiled("s")
-    project.write("t.hip", f'#include "common.h"\nstatic int unused;\n{BODY}')
-    whys = []
-    for _ in range(2):
-        whys.append(set(project.compiled("t").values()))
-        project.source = "t"
-        (project.folder / "t.o").unlink()
-        driver = run(project.command(), project.folder)
-        ours = run([*project.launch, *project.command()], project.folder)
-        assert "unused" in driver.stderr
-        assert ours.stderr.endswith(driver.stderr)
-    assert whys == [{pch.MESSAGES}] * 2
-
-
-def _patched(project: Project, patch: str) -> None:
-    project.launch = (sys.executable, "-c", _PATCHED.format(patch))
-
-
 def test_two_at_once(project: Project) -> None:
-    """Of two launches, one makes a header, and the other one waits for it."""
+    """Of two launches, one makes a PCH, and the other one waits for it."""
     project.compiled("s")
-    _patched(project, COUNTED)
-    more = environment(project.more)
+    project.patch(COUNTED)
     started = []
-    for project.source in ("s", "t"):
+    for project.source in "st":
         project.write(f"{project.source}.hip", f'#include "common.h"\n{BODY}\nint more;\n')
-        command = [*project.launch, *project.command()]
+        command, more = [*project.launch, *project.command()], environment(project.more)
         started.append(
             subprocess.Popen(command, cwd=project.folder, env=more, stderr=subprocess.PIPE)
         )
     said = "".join(each.communicate()[1].decode() for each in started)
-    assert [said.count(text) for text in ("made ", WITH)] == [3, 6]
-    for source in "st":
-        assert project.compiled(source) == {}
+    assert [said.count(text) for text in ("made\n", WITH)] == [3, 6]
+    assert [project.compiled("s"), project.compiled("t")] == [{}, {}]
 
 
-def test_killed(project: Project) -> None:
-    """A header that a killed launch has not checked is made again."""
+@pytest.mark.parametrize("harm", [KILLED, FULL])
+def test_harm(harm: str, project: Project) -> None:
+    """A PCH that a killed launch has not checked, or that found no room, is made again."""
     project.compiled("s")
     launch = project.launch
-    _patched(project, KILLED)
+    project.patch(harm)
     project.source = "t"
-    assert project.ours().returncode == -9
-    assert [*(project.folder / FOLDER).glob("*.pch")]
+    done = project.ours()
+    assert done.returncode == (-9 if harm == KILLED else 0)
+    assert WITH not in done.stderr
     project.launch = launch
-    assert project.compiled("t") == dict.fromkeys(ALL, WITH)
-
-
-def test_full_disk(project: Project) -> None:
-    """Without room for a header, the pass is compiled without, and tries again later."""
-    project.compiled("s")
-    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))"
-    limit += "; import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)"
-    launch = project.launch
-    _patched(project, limit)
-    assert not {WITH, pch.ERRORS} & {*project.compiled("t").values()}
-    project.launch = launch
-    (project.folder / "t.o").unlink()
+    (project.folder / "t.o").unlink(missing_ok=True)
     assert project.compiled("t") == dict.fromkeys(ALL, WITH)
 
 
@@ -233,17 +210,16 @@ def test_no_names(value: str, project: Project) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_trials(seed: int, tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """After random edits, the object, the depfile, the messages and the status are the driver's."""
-    trial = Trial([llvm("clang++")], seed, tmp_path / "trial", pch="pch")
-    assert trial.judge() == []
+    """After random edits, all is the driver's."""
+    assert Trial([llvm("clang++")], seed, tmp_path / "trial", pch="pch").judge() == []
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_constructs(seed: int, tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """So they are with random constructs in the headers."""
+    """So it is with random constructs in the headers."""
     rng = random.Random(f"launch {seed}")
-    edits = rng.sample([*EDITS], 2)
-    trial = LaunchTrial(tmp_path, [llvm("clang++")], lambda: ([rng.choice((OLD, NEW))], edits))
+    choice = [rng.choice((OLD, NEW))], rng.sample([*EDITS], 2)
+    trial = LaunchTrial(tmp_path, [llvm("clang++")], lambda: choice)
     outcome = trial.judge(composed(rng, [*CONSTRUCTS], "hip"))
     assert outcome.what in ("same", "refused", "broken", "random"), outcome
 
