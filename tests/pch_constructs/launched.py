@@ -117,7 +117,7 @@ class LaunchTrial:
     def _command(
         self, composition: Composition, source: Path, target: str, output: str
     ) -> list[str]:
-        own = OWN if composition.kind == "cuda" else ()
+        own = (*OWN, "-Xclang", "-target-sdk-version=11.8") if composition.kind == "cuda" else ()
         return [
             *(*self._clang, "-x", composition.kind, CUID, *own, "-Qunused-arguments"),
             f"--offload-arch={_ARCHS[composition.kind]}",
