@@ -44,7 +44,7 @@ from typing import NamedTuple
 
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.objects.elf import reader as elf
-from offload_tool.formats.targets.processors import processor_of_mach
+from offload_tool.formats.targets.processors import PROCESSOR_OF_MACH
 from offload_tool.io import StrPath
 from offload_tool.io.write_plan import HOST, FilePlan
 
@@ -131,7 +131,7 @@ def _amd_target_id(flags: int, version: int, path: StrPath | None) -> str:
     if not 1 <= version <= 4:
         message = f"expected a code object of version 3 to 6 (1 to 4 here), found {version}"
         raise UnsupportedError(message, path=path, offset=8, field="EI_ABIVERSION")
-    processor = processor_of_mach(flags & 0xFF)
+    processor = PROCESSOR_OF_MACH.get(flags & 0xFF)
     if processor is None:
         message = f"expected the number of an AMD GPU that is known, found {flags & 0xFF:#x}"
         raise UnsupportedError(message, path=path, offset=_FLAGS_AT, field="e_flags")

@@ -185,17 +185,13 @@ _BY_ANY_NAME = {
     **{_arch_name(row.name): row for row in PROCESSORS.values() if row.family == "amdgcn"},
     **{name: row for row in PROCESSORS.values() for name in (row.name, *row.alternative_names)},
 }
-_BY_MACH = {row.mach: row for row in PROCESSORS.values() if row.mach is not None}
+PROCESSOR_OF_MACH = {row.mach: row for row in PROCESSORS.values() if row.mach is not None}
+"""The AMD GPU whose code objects have an EF_AMDGPU_MACH value in e_flags."""
 
 
 def find_processor(name: str) -> Processor | None:
     """Return the processor with any of its names, architecture names included (case-sensitive)."""
     return _BY_ANY_NAME.get(name)
-
-
-def processor_of_mach(mach: int) -> Processor | None:
-    """Return the AMD GPU whose code objects have this EF_AMDGPU_MACH value in e_flags."""
-    return _BY_MACH.get(mach)
 
 
 _SOLD_AS = """
