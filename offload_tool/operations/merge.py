@@ -96,14 +96,10 @@ class _Merger:
 
     def merge(self, inputs: Sequence[Location]) -> FilePlan:
         formats = [recognise(item.source.data, anywhere=True) for item in inputs]
-        for item, file_format in zip(inputs, formats, strict=True):
+        names = [_FORMATS.get(file_format, "a file") for file_format in formats]
+        for item, file_format, name in zip(inputs, formats, names, strict=True):
             if file_format is not formats[0]:
-                raise _contradiction(
-                    inputs[0],
-                    _FORMATS.get(formats[0], "a file"),
-                    item,
-                    _FORMATS.get(file_format, "a file"),
-                )
+                raise _contradiction(inputs[0], names[0], item, name)
         mergers = {
             FileFormat.ARCHIVE: self._merge_archives,
             FileFormat.OFFLOAD_BINARY: self._merge_offload_binaries,
@@ -296,11 +292,10 @@ def _merged_entries(inputs: Sequence[Sequence[_Entry]]) -> list[_Entry]:
             if not are_objects and other.content.data != entry.content.data:
                 raise _contradiction(other.input, "one host entry", entry.input, "another")
     hosts = [{e.image.id for e in group if e.image.kind == OffloadKind.HOST} for group in inputs]
-    for group, ids in zip(inputs, hosts, strict=True):
-        if ids != hosts[0]:
-            raise _contradiction(
-                *(inputs[0][0].input, _named(hosts[0]), group[0].input, _named(ids))
-            )
+    named = [f"host entry {', '.join(sorted(ids))}" if ids else "no host entry" for ids in hosts]
+    for group, name in zip(inputs, named, strict=True):
+        if name != named[0]:
+            raise _contradiction(inputs[0][0].input, named[0], group[0].input, name)
     merged = sorted(entries.values(), key=lambda entry: _order(entry.image))
     if len(inputs[0]) > 1 and inputs[0][-1].image.kind == OffloadKind.HOST:
         # In bundles of relocatable device code, the host stays last.
@@ -310,10 +305,6 @@ def _merged_entries(inputs: Sequence[Sequence[_Entry]]) -> list[_Entry]:
     if problems:
         raise MergeError("; ".join(problems))
     return merged
-
-
-def _named(ids: Iterable[str]) -> str:
-    return f"host entry {', '.join(sorted(ids))}" if ids else "no host entry"
 
 
 def _check_once(rows: Iterable[tuple[object, Location, str]]) -> None:

@@ -46,7 +46,7 @@ import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, chain
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -465,10 +465,8 @@ class GrowingArchive:
     def plan(self, contents: Sequence[FileRange | FilePlan]) -> FilePlan:
         """Return a plan of the archive with these contents."""
         *headers, end = self.headers()
-        around: Iterable[Sequence[bytes | FileRange | FilePlan]] = zip(
-            headers, contents, strict=True
-        )
-        return FilePlan.of((*chain.from_iterable(around), end))
+        rows = zip(headers, contents, strict=True)
+        return FilePlan.of([*(part for row in rows for part in row), end])
 
     def write_to(self, out: OutputFile) -> None:
         """Append the archive to `out`; raise FileError if a source is shorter or the disk full."""
@@ -477,9 +475,9 @@ class GrowingArchive:
 
     def _parts(self) -> Iterator[bytes | FileRange]:
         headers = self.headers()
-        for row in zip(self._sources, self._offsets, self._sizes, strict=True):
+        for content in map(FileRange, self._sources, self._offsets, self._sizes):
             yield next(headers)
-            yield FileRange(*row)
+            yield content
         yield next(headers)
 
 
