@@ -10,3 +10,14 @@ def script(path: Path, text: str) -> str:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return str(path)
+
+
+def counting_launcher(folder: Path) -> str:
+    """Make a launcher in a folder that logs there each command that it runs."""
+    return script(folder / "count", f'echo "$*" >>"{folder}/compiles.log"\nexec "$@"')
+
+
+def reporting_clang(path: Path, clang: str, version: str) -> str:
+    """Make a compiler that says it is of another version."""
+    said = f'case "$*" in --version) echo "clang version {version}"; exit;; esac'
+    return script(path, f'{said}\nexec {clang} "$@"')

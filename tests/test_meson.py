@@ -19,6 +19,7 @@ from offload_tool.errors import CompilerError
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import ROOT, missing, program
 from tests.scons.conftest import described
+from tests.scripts import counting_launcher, script
 
 TARGETS = ["gfx906", "gfx90a:xnack+", "gfx942"]
 SOURCES = ["saxpy", "scale"]
@@ -45,10 +46,7 @@ def counting_environment(folder: Path) -> dict[str, str]:
     cxx = next(filter(None, map(shutil.which, ("c++", "clang++-22", "clang++"))), None)
     if cxx is None:
         missing("a C++ compiler")
-    count = folder / "count"
-    count.write_text(f'#!/bin/sh\necho "$*" >>"{folder}/compiles.log"\nexec "$@"\n')
-    count.chmod(0o755)
-    environment = os.environ | {"OFFLOAD_LAUNCHER": str(count), "CXX": cxx}
+    environment = os.environ | {"OFFLOAD_LAUNCHER": counting_launcher(folder), "CXX": cxx}
     environment["PATH"] = f"{BIN}{os.pathsep}{environment['PATH']}"
     environment.pop("OFFLOAD_DIST", None)
     return environment
@@ -158,10 +156,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
     made = make_project(tmp_path_factory.mktemp("meson"))
     toolchain = find_toolchain()
     if not toolchain.origin.startswith("embedded"):  # which needs more than a script around it
-        clang = made.folder / "clang-99"
-        clang.write_text(f'#!/bin/sh\nexec {shlex.join(toolchain.clang)} "$@"\n')
-        clang.chmod(0o755)
-        made.environment["OFFLOAD_CLANG"] = str(clang)
+        command = f'exec {shlex.join(toolchain.clang)} "$@"'
+        made.environment["OFFLOAD_CLANG"] = script(made.folder / "clang-99", command)
     return made.build_first()
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.driver.state import State
 from tests.driver.surroundings import put_compiler, put_times
+from tests.scripts import script
 from tests.zygote import killed_scons, run_scons
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,10 +73,8 @@ class Bench:
     def __post_init__(self) -> None:
         counting = Path(__file__).with_name("counting_clang.py")
         for name, mode in (("clang", ""), ("clang++", " --driver-mode=g++")):
-            script = self.folder / name
             words = f"{sys.executable} -IS {counting} {self.folder} {self.clang}{mode}"
-            script.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
-            script.chmod(0o755)
+            script(self.folder / name, f'exec {words} "$@"')
         self.compiler = f"{self.folder}/"
         """The folder of compilers, with a slash."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from offload_tool.io.file_digests import CHANGED, DigestCache
 from offload_tool.manifest.race_check import RaceCheck, Start
+from tests.manifest.test_pass_run import shell
 
 FOLDERS = ["one", "two", "first"]
 SPELLINGS = ["one/x.h", "first/../one/x.h", "two/../one/../one/x.h", "./one/x.h"]
@@ -26,10 +26,6 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     monkeypatch.chdir(tmp_path)
     shell(LAYOUT)
     return Start.now("marker", FOLDERS)
-
-
-def shell(commands: str) -> None:
-    subprocess.run(["sh", "-ec", commands], check=True)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from offload_tool.passes.cuda import ptxas_flags
 from offload_tool.passes.openmp import gpu_flags
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.util.frozen import replaced
+from tests.scripts import script
 
 CASES = {
     "": ["-O0"],
@@ -47,8 +48,7 @@ def test_ptxas_of_a_wheel(
     """An OpenMP pass gets the one in NVIDIA's wheel, if there is none on PATH and no toolkit."""
     ptxas = tmp_path / "nvidia/cu13/bin/ptxas"
     ptxas.parent.mkdir(parents=True)
-    ptxas.write_text("#!/bin/sh\necho release 13\n")
-    ptxas.chmod(0o755)
+    script(ptxas, "echo release 13")
     access = os.access
     monkeypatch.setattr(
         os, "access", lambda path, mode: f"{tmp_path}/" in str(path) and access(path, mode)

@@ -20,15 +20,14 @@ from offload_tool.run.job_cache import JobCache
 from offload_tool.run.openmp_jobs import job_cache, link_image, run_device_pass
 from offload_tool.toolchain.disk_cache import cache_folder
 from offload_tool.toolchain.probe import Toolchain
+from tests.scripts import script
 from tests.toolchain.installed import write_device_libraries
 
 
 def test_no_linker_wrapper(tmp_path: Path) -> None:
     """A compiler without its linker wrapper is refused by name, and what to install is named."""
-    clang = tmp_path / "clang"
     plan = ' "/nowhere/clang-linker-wrapper" "--linker-path=/usr/bin/ld" "-o" "out"'
-    clang.write_text(f"#!/bin/sh\necho '{plan}' >&2\n")
-    clang.chmod(0o755)
+    clang = script(tmp_path / "clang", f"echo '{plan}' >&2")
     (tmp_path / "a.bc").write_bytes(b"BC\xc0\xde")
     inputs = [str(tmp_path / "a.bc")]
     command = [str(clang), "-o", str(tmp_path / "out"), *inputs]

@@ -17,6 +17,7 @@ import pytest
 
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import ROOT, found_toolchain, try_tool
+from tests.scripts import counting_launcher, script
 from tests.toolchain.installed import write_device_libraries
 from tests.zygote import run_scons
 
@@ -264,9 +265,7 @@ ALL = passes("k.hip", "host", *BOTH)
 def empty_project(folder: Path) -> Project:
     """Return a project in a new folder; its launcher ``count`` counts compiles."""
     folder.mkdir(parents=True)
-    count = folder / "count"
-    count.write_text(f'#!/bin/sh\necho "$*" >>{folder}/compiles.log\nexec "$@"\n')
-    count.chmod(0o755)
+    counting_launcher(folder)
     made = Project(folder)
     made.environment["PYTHONPATH"] = str(ROOT)
     return made
@@ -292,13 +291,8 @@ def flagged_clang(
     found = find_toolchain(clang=clang)
     command = shlex.join([*found.clang, *found.local_flags])
     flagged = f'"$@" {flag}' if behind else f'{flag} "$@"'
-    script = folder / "flagged-clang"
-    script.write_text(
-        f'#!/bin/sh\ncase " $* " in *" -x hip "*) exec {command} {flagged};; esac\n'
-        f'exec {command} "$@"\n'
-    )
-    script.chmod(0o755)
-    return script
+    text = f'case " $* " in *" -x hip "*) exec {command} {flagged};; esac\nexec {command} "$@"'
+    return Path(script(folder / "flagged-clang", text))
 
 
 def contents(folder: Path, names: Sequence[str]) -> dict[str, bytes]:

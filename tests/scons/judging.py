@@ -11,6 +11,7 @@ import pytest
 
 from offload_tool.toolchain.select import find_toolchain
 from tests.scons.conftest import Project, contents
+from tests.scripts import counting_launcher, script
 
 _MADE = (".co", ".o", ".a", ".hipfb", ".bc", ".d", ".dblite", ".log")
 
@@ -22,7 +23,7 @@ def clean_build(project: Project, *arguments: str) -> Project:
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(parent, place, ignore=_made, symlinks=True)
     made = Project(place / project.folder.name, dict(project.environment))
-    made.script("count", '#!/bin/sh\nexec "$@"\n')
+    counting_launcher(made.folder)
     made.build("--cache-disable", *arguments)
     return made
 
@@ -53,16 +54,13 @@ def compiler_script(project: Project, name: str, after: str = "", before: str = 
     `before` and `after` are lines of shell; in them, ``$out`` is the output, and ``$status``
     what the compiler said. Questions to the compiler pass through.
     """
-    script = project.folder.parent / name
-    script.write_text(
-        "#!/bin/bash\n"
+    return script(
+        project.folder.parent / name,
         f"clang={shlex.quote(str(own_clang()))}\n"
         'case " $* " in *" -c "*) ;; *) exec "$clang" "$@";; esac\n'
         'out=; last=; for word; do [ "$last" = -o ] && out=$word; last=$word; done\n'
         f"{before}\n"
         '"$clang" "$@"; status=$?\n'
         f"{after}\n"
-        "exit $status\n"
+        "exit $status",
     )
-    script.chmod(0o755)
-    return str(script)

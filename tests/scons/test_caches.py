@@ -28,6 +28,7 @@ from tests.scons.conftest import (
     passes,
 )
 from tests.scons.judging import own_clang
+from tests.scripts import counting_launcher, reporting_clang
 from tests.toolchain.installed import write_bitcode
 
 PROGRAM = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
@@ -120,11 +121,8 @@ def test_folder_in_debug_information(
     other.write("words", "-g")
     expected = ALL if told else []
     assert other.build_once() == expected
-    count = other.folder / "count"
     moved = Project(other.folder.rename(tmp_path / "moved"), other.environment)
-    (moved.folder / count.name).write_text(
-        f'#!/bin/sh\necho "$*" >>{moved.folder}/compiles.log\nexec "$@"\n'
-    )
+    counting_launcher(moved.folder)
     assert moved.build() == expected
     assert str(other.folder).encode() not in (moved.folder / "k.host.o").read_bytes()
 
@@ -200,13 +198,9 @@ def test_compiler_version_is_in_the_key(project: Project, tmp_path: Path) -> Non
     """A CacheDir that another version of the compiler filled is of no use to this one."""
     cached(project, NODES)
     assert project.build() == ALL
-    fake = project.script(
-        "clang-next",
-        '#!/bin/sh\n[ "$*" != --version ] || exec echo "clang version 99.0.0"\n'
-        f'exec {own_clang()} "$@"\n',
-    )
+    fake = reporting_clang(tmp_path / "clang-next", str(own_clang()), "99.0.0")
     other = checkout(project, tmp_path / "other")
-    other.environment["OFFLOAD_CLANG"] = str(fake)
+    other.environment["OFFLOAD_CLANG"] = fake
     assert other.build() == ALL
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 from tests.scons.conftest import BOTH, KERNEL, NODES, Project
+from tests.scripts import reporting_clang
 from tests.terminal import Terminal
 
 SPECIAL = '#ifdef __gfx90a__\n#include "special.h"\n#endif\n' + KERNEL
@@ -37,15 +38,8 @@ def test_explain_names_the_changed_header(project: Project) -> None:
 def test_explain_names_the_compiler(project: Project) -> None:
     """``--debug=explain`` names the compiler that was replaced, and the new one."""
     project.sconstruct(NODES).build()
-    fake = project.write("clang-next", '#!/bin/sh\nexec clang-22 "$@"\n')
-    real = project.run("-Q", "--version").output  # scons's own version: a run that builds nothing
-    assert "SCons" in real
-    fake.write_text(
-        '#!/bin/sh\ncase "$*" in --version) echo "clang version 99.0.0";; '
-        '*) exec clang-22 "$@";; esac\n'
-    )
-    fake.chmod(0o755)
-    project.environment["OFFLOAD_CLANG"] = str(fake)
+    fake = reporting_clang(project.folder / "clang-next", "clang-22", "99.0.0")
+    project.environment["OFFLOAD_CLANG"] = fake
     run = project.run("--debug=explain", "-k")
     assert re.search(r"`clang version 99\.0\.0.*' is a new dependency", run.output)
     assert re.search(r"`.*clang version 22.*' is no longer a dependency", run.output)

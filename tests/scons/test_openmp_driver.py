@@ -254,9 +254,8 @@ RECORDER = '#!/bin/sh\necho "$@" >>{0}\nexec {1}/bin/ptxas "$@"\n'
 def test_level_of_ptxas(project: Project, gpu_clang: Path, flags: str) -> None:
     """It is the driver's; OFFLOAD_PTXAS names the only ptxas, and the toolkit has none."""
     toolkit, own = Path(project.environment["OFFLOAD_CUDA_PATH"]), project.folder / "toolkit"
-    log, ptxas = project.folder / "log", project.write("ptxas", "")
-    ptxas.write_text(RECORDER.format(log, toolkit))
-    ptxas.chmod(0o755)
+    log = project.folder / "log"
+    ptxas = project.script("ptxas", RECORDER.format(log, toolkit))
     (own / "bin").mkdir(parents=True)  # clang wants it
     for item in toolkit.iterdir():
         if item.name != "bin":

@@ -22,6 +22,7 @@ from tests.scons.conftest import Run, empty_project, flagged_clang
 from tests.scons.judging import own_clang
 from tests.scons.nvidia import RUNTIME as CUDA_RUNTIME
 from tests.scons.nvidia import write_tools
+from tests.scripts import reporting_clang
 
 PAGE = (ROOT / "docs/rebuilds.md").read_text()
 SOURCES, TARGETS = 2, 3
@@ -232,15 +233,9 @@ def next_compiler(tree: Tree) -> None:
     """Let a script that reports another version stand before the compiler."""
     own_clang()
     clang = find_toolchain(clang=tree.compiler)
-    fake = tree.project.folder / "clang-next"
-    fake.write_text(
-        "#!/bin/sh\n"
-        f'[ "$*" != --version ] || {{ {shlex.join(clang.clang)} --version | '
-        f"sed s/{re.escape(clang.version)}/{clang.major}.99.0/; exit; }}\n"
-        f'exec {shlex.join(clang.clang)} "$@"\n'
+    tree.project.environment["OFFLOAD_CLANG"] = reporting_clang(
+        tree.project.folder / "clang-next", shlex.join(clang.clang), f"{clang.major}.99.0"
     )
-    fake.chmod(0o755)
-    tree.project.environment["OFFLOAD_CLANG"] = str(fake)
 
 
 def replaced(path: Path) -> None:

@@ -14,7 +14,8 @@ from SCons.Platform.posix import subprocess_spawn
 
 from offload_tool.scons.spawn import command_spawn, pass_spawn, shortened
 from offload_tool.util.shell_words import NeedsShellError, shell_words
-from tests.scons.conftest import ALL, BODY, ONE, Project, checkout, contents, passes
+from tests.scons.conftest import ALL, BODY, KERNEL, ONE, Project, checkout, contents, passes
+from tests.scons.judging import own_clang
 
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 
@@ -155,6 +156,30 @@ def test_post_action_that_fails(project: Project) -> None:
     project.fails()
     project.write("now", "")
     assert passes("k.hip", "gfx906")[0] in project.build_once()
+
+
+BUNDLES = """\
+env.Replace(OFFLOAD_LAUNCHER='', OFFLOAD_DIRECT={})
+for name in 'abcd': env.OffloadBundle(f'{{name}}.hip')
+env.OffloadCompilationDatabase()
+"""
+
+
+@pytest.mark.llvm
+def test_without_the_driver(project: Project) -> None:
+    """OFFLOAD_DIRECT changes no output and command; neither way rebuilds what the other made."""
+    own_clang()
+    for name in "abcd":
+        project.write(f"{name}.hip", KERNEL.replace("kernel", name))
+    project.sconstruct(BUNDLES.format(False)).build()
+    names = [file.name for file in project.folder.glob("*.co")] + ["compile_commands.json"]
+    by_driver = contents(project.folder, names)
+    project.sconstruct(BUNDLES.format(True)).assert_up_to_date()
+    project.build("-c")
+    project.build("-j2")
+    assert contents(project.folder, names) == by_driver
+    project.assert_up_to_date()
+    project.sconstruct(BUNDLES.format(False)).assert_up_to_date()
 
 
 UNUSED = "-fno-plt -fstack-clash-protection -mtune=native -Xarch_gfx906 -DX"
