@@ -127,7 +127,6 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/cli/test_compile_pch.py": ("test_changes_of_headers",),
     "tests/formats/bitcode/test_bitstream.py": ("test_very_long_records",),
     "tests/formats/bundle/test_decompress.py": ("test_memory_is_bounded*",),
-    "tests/formats/objects/elf/test_segments.py": ("test_too_many_sections",),
     "tests/site/test_reference.py": ("test_ids",),
     "tests/toolchain/test_capability_check.py": (
         "test_newest_that_can",

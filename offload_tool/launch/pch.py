@@ -25,7 +25,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 
@@ -49,6 +49,8 @@ from offload_tool.pch.recipe import MAP, PchRecipe, front_end_args
 
 SWITCH = "OFFLOAD_PCH"
 FOLDER = ".offload-pch"
+LAUNCHED = "its launcher runs it"
+PRINTED = "it has printed messages the last time"
 _NEW = "the headers are new: the next compile makes it"
 _OTHER_DEPFILE = "its depfile does not list all headers, and nothing else: use -MD"
 _KEPT_FOR = 7 * 24 * 3600
@@ -86,38 +88,25 @@ class Pchs:
         """`identity` returns that of a program; the jobs of `plan` write their depfiles."""
         self._wanted, self._plan, self._environ = wanted, plan, environ
         self._identity, self._digests = identity, digests
-        self._found: dict[int, pch.UsablePch] = {}
+        self._found: dict[int, pch.UsablePch | str] = {}
 
-    def find(
-        self,
-        numbers: Iterable[int],
-        launched: Container[int],
-        has_printed: Callable[[int], bool],
-        report: Callable[[str], None],
-    ) -> None:
-        """Find or make PCHs for the passes whose front ends are these jobs of the plan.
+    def find(self, passes: Mapping[int, str]) -> None:
+        """Find or make PCHs for passes, by the number of their first job.
 
-        Launchers run the `launched` ones. What other launches make is waited for at last.
+        The values are known reasons against a PCH; "" for none. What other launches make is waited
+        for at last.
         """
-        waiting = [*numbers]
         for waits in (False, True):
-            for number in [*waiting]:
-                found: pch.UsablePch | str = "its launcher runs it" if number in launched else ""
-                found = found or (pch.MESSAGES if has_printed(number) else "")
-                job = self._plan.jobs[number]
+            for number in passes.keys() - self._found.keys():
                 try:
-                    found = found or self._find(job, waits=waits)
+                    job = self._plan.jobs[number]
+                    self._found[number] = passes[number] or self._find(job, waits=waits)
                 except BlockingIOError:
                     continue
                 except OSError as error:
-                    found = str(FileError(FOLDER, error))
+                    self._found[number] = str(FileError(FOLDER, error))
                 except OffloadError as error:
-                    found = str(error)
-                waiting.remove(number)
-                if isinstance(found, str):
-                    report(f"{job.target}: without a precompiled header: {found}")
-                else:
-                    self._found[number] = found
+                    self._found[number] = str(error)
 
     def _find(self, job: DriverJob, *, waits: bool) -> pch.UsablePch | str:
         """Return the PCH for a pass, or why there is none.
@@ -193,7 +182,11 @@ class Pchs:
         self, steps: list[Step], depfiles: Mapping[int, str], report: Callable[[str], None]
     ) -> None:
         """Insert the front ends with PCHs before those without; `depfiles` are as in `Memory`."""
-        for number, usable in self._found.items():
+        for number, usable in sorted(self._found.items(), key=lambda item: item[0]):
+            job = self._plan.jobs[number]
+            if isinstance(usable, str):
+                report(f"{job.target}: without a precompiled header: {usable}")
+                continue
             front = steps[number]
             args = [*front.args[:-1], *front_end_args(usable.args()), front.args[-1]]
             trial = Step(len(steps), front.needs, args, f"{front.messages_file}.pch")
@@ -201,9 +194,7 @@ class Pchs:
             trial.may_fail = True
             trial.runs_after_failure = verdict.runs_after_failure = front.runs_after_failure
             front.needs = [verdict.number]
-            verdict.call = partial(
-                _judge, usable, self._plan.jobs[number], depfiles[number], trial, front, report
-            )
+            verdict.call = partial(_judge, usable, job, depfiles[number], trial, front, report)
             steps += [trial, verdict]
 
 

@@ -195,7 +195,7 @@ class _Split:
         """Find the precompiled headers for passes that run here; None if they are off."""
         if not self._environ.get("OFFLOAD_PCH"):
             return None
-        from offload_tool.launch.pch import Pchs, wanted_headers
+        from offload_tool.launch.pch import LAUNCHED, PRINTED, Pchs, wanted_headers
 
         memory, wanted = self._memory, wanted_headers(self._environ)
         if memory is None:
@@ -203,8 +203,13 @@ class _Split:
         if memory is None or not wanted:
             return None
         pchs = Pchs(wanted, self._plan, self._environ, memory.identity, memory.digests)
-        passes = [number for number in self._depfiles if not memory.is_skipped(number)]
-        pchs.find(passes, launched, memory.has_printed, self._report)
+        pchs.find(
+            {
+                number: LAUNCHED if number in launched else PRINTED * memory.has_printed(number)
+                for number in self._depfiles
+                if not memory.is_skipped(number)
+            }
+        )
         return pchs
 
     def _complete(self, steps: Sequence[Step], launched: Mapping[int, list[int]]) -> None:

@@ -227,8 +227,7 @@ class PchRecipe(NamedTuple):
         )
 
     def _files_read(self) -> list[str]:
-        read = self._listed() or self._preprocess()
-        if read is None:
+        if (read := self._listed()) is None:
             raise not_listed(self.depfile, self.text_file)
         return read
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.io.file_digests import content_of
-from offload_tool.launch.pch import FOLDER
+from offload_tool.launch.pch import FOLDER, LAUNCHED, PRINTED
 from offload_tool.pch import pch
 from tests.launch import test_memory
 from tests.launch.compiles import SOURCE, environment, run
@@ -151,10 +151,10 @@ def _text(name: str, text: str) -> Callable[[Project], object]:
         (_flag("-fmacro-prefix-map=a=b"), "-fmacro-prefix-map= in its flags"),
         (_flag("-MMD"), "use -MD"),
         (_through_another, pch.ERRORS),
-        (_text("common.h", f"{HEADER}#warning said\n"), pch.MESSAGES),
-        (_text("t.hip", f'#include "common.h"\n{BODY}#warning said\n'), pch.MESSAGES),
+        (_text("common.h", f"{HEADER}#warning said\n"), PRINTED),
+        (_text("t.hip", f'#include "common.h"\n{BODY}#warning said\n'), PRINTED),
         (_text(FOLDER, "no folder"), f"'{FOLDER}': File exists"),
-        (_set("OFFLOAD_LAUNCHER", "env"), "its launcher runs it"),
+        (_set("OFFLOAD_LAUNCHER", "env"), LAUNCHED),
         (_set("OFFLOAD_PCH", "value.h"), "have no header of OFFLOAD_PCH"),
     ],
 )
