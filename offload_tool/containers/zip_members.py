@@ -100,8 +100,9 @@ def open_zip_member(
     with Spool() as spool:
         free = shutil.disk_usage(system_temp_folder()).free
         if row.file_size > free:
-            message = f"unpacking needs {row.file_size} bytes, only {free} are free"
-            raise FormatError(message, path=label)
+            raise FormatError(
+                f"unpacking needs {row.file_size} bytes, only {free} are free", path=label
+            )
         effective_budget(row.compress_size).unpack(row.file_size, label)
         with _reading(label), archive.open(row) as member:
             while chunk := member.read(_CHUNK):  # at most the size in the directory
