@@ -19,7 +19,6 @@ from tests.scripts import script
 from tests.zygote import killed_scons, run_scons
 
 ROOT = Path(__file__).resolve().parents[2]
-_SECONDS = 300
 _NOISE = re.compile(r"offload: |.*is up to date\.|scons: Nothing to be done|.*[Ww]arning|$")
 # What is not an output: SCons's and the tool's own records, and intermediate files of --save-temps.
 _RECORDS = re.compile(
@@ -110,13 +109,8 @@ class Bench:
 
     def scons(self, checkout: str, *arguments: str) -> Run:
         """Run scons to its end."""
-        done = run_scons(
-            self._arguments(arguments),
-            cwd=self.folder / checkout,
-            env=self._environment,
-            errors="replace",
-            timeout=_SECONDS,
-        )
+        where = {"cwd": self.folder / checkout, "env": self._environment}
+        done = run_scons(self._arguments(arguments), **where)
         return Run(done.returncode, done.stdout + done.stderr, self.take_log())
 
     @property
