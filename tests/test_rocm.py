@@ -9,16 +9,16 @@ import ctypes
 import ctypes.util
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
 from offload_tool import Device, list_images, match_images
 from offload_tool.toolchain.select import find_toolchain
-from tests.conftest import ROOT, missing, run_tool, try_tool
+from tests.conftest import ROOT, missing, run_tool
 from tests.operations.fatbins import HOST, make_bundle
-from tests.scons.conftest import flagged_clang
+from tests.scons.conftest import Project, flagged_clang
+from tests.toolchains.conftest import start_counted
 
 FATBIN = 0x10  # AMD_COMGR_DATA_KIND_FATBIN
 
@@ -127,64 +127,32 @@ def rocm_folder(folder: Path) -> Path:
     return rocm
 
 
-WATCHED = ("loaded", "kernel", "variable")
-COUNTER = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdio.h>
-void **__hipRegisterFatBinary(const void *data) {
-  void **(*next)(const void *) = dlsym(RTLD_NEXT, "__hipRegisterFatBinary");
-  void **handle = next(data);
-  fprintf(stderr, "loaded %d\n", handle != 0);
-  return handle;
-}
-void __hipRegisterFunction(void **h, const void *f, char *d, const char *name, unsigned t,
-                           void *a, void *b, void *c, void *e, int *w) {
-  void (*next)(void **, const void *, char *, const char *, unsigned, void *, void *, void *,
-               void *, int *) = dlsym(RTLD_NEXT, "__hipRegisterFunction");
-  next(h, f, d, name, t, a, b, c, e, w);
-  fprintf(stderr, "kernel %s\n", name);
-}
-void __hipRegisterVar(void **h, void *v, char *d, char *name, int external, size_t size,
-                      int constant, int global) {
-  void (*next)(void **, void *, char *, char *, int, size_t, int, int) =
-      dlsym(RTLD_NEXT, "__hipRegisterVar");
-  next(h, v, d, name, external, size, constant, global);
-  fprintf(stderr, "variable %.17s\n", name);
-}
-"""
-
-
 @pytest.mark.parametrize("driver", ["old", "new"])
 def test_hip_runtime_registers_relocatable_code(tmp_path: Path, driver: str) -> None:
     """The real HIP runtime takes each kernel and variable of a program of either offload driver."""
     rocm = rocm_folder(tmp_path)
-    for name in ("saxpy", "rdc_library"):
-        shutil.copytree(ROOT / "examples" / name, tmp_path / name)
-    environment = os.environ | {"ROCM_PATH": str(rocm), "PYTHONPATH": str(ROOT)}
+    project = Project(tmp_path / "rdc_library", os.environ | {"PYTHONPATH": str(ROOT)})
+    shutil.copytree(ROOT / "examples/rdc_library", project.folder)
+    project.environment["ROCM_PATH"] = str(rocm)
     if driver == "new":
-        environment["OFFLOAD_CLANG"] = str(flagged_clang(tmp_path))
-    (tmp_path / "counter.c").write_text(COUNTER)
-    counter = [*find_toolchain().cc, "-shared", "-fPIC", "counter.c", "-o", "counter.so", "-ldl"]
-    run_tool(*counter, cwd=tmp_path)
-    folder = tmp_path / "rdc_library"
-    run_tool(sys.executable, "-m", "SCons", "-Q", cwd=folder, env=environment)
-    ran = try_tool(
-        folder / "app" / "app", env=os.environ | {"LD_PRELOAD": str(tmp_path / "counter.so")}
-    )
-    assert ran.returncode == 0
-    lines = [line for line in ran.stderr.splitlines() if line.startswith(WATCHED)]
-    assert lines == ["loaded 1", "kernel _Z7measurePKfPf", "variable _ZL13scaled_value"]
+        project.environment["OFFLOAD_CLANG"] = str(flagged_clang(tmp_path))
+    project.done("-Q")
+    source, counter = ROOT / "tests/toolchains/count_registrations.c", tmp_path / "counter.so"
+    run_tool(*find_toolchain().cc, "-shared", "-fPIC", source, "-o", counter, "-ldl")
+    _, registered = start_counted(counter, project.folder / "app/app")
+    assert [words[0] for words in registered] == ["binary", "function", "variable"]
+    assert registered[1][2] == "_Z7measurePKfPf"
+    assert registered[2][2].startswith("_ZL13scaled_value")
 
 
 def test_hip_runtime_takes_the_program(tmp_path: Path) -> None:
     """A program of our host object and bundle starts with the real HIP runtime."""
     rocm = rocm_folder(tmp_path)
-    (tmp_path / "saxpy").mkdir()
-    for path in (ROOT / "examples" / "saxpy").iterdir():
-        (tmp_path / "saxpy" / path.name).write_bytes(path.read_bytes())
-    environment = os.environ | {"ROCM_PATH": str(rocm), "PYTHONPATH": str(ROOT)}
-    run_tool(sys.executable, "-m", "SCons", "-Q", cwd=tmp_path / "saxpy", env=environment)
-    ran = run_tool(tmp_path / "saxpy" / "saxpy")
+
+    project = Project(tmp_path / "saxpy", os.environ | {"PYTHONPATH": str(ROOT)})
+    shutil.copytree(ROOT / "examples/saxpy", project.folder)
+    project.environment["ROCM_PATH"] = str(rocm)
+    project.done("-Q")
+    ran = "\n".join(project.start("saxpy"))
     assert "stand-in" not in ran
     assert "no HIP device (" in ran or "0 of 100000 values wrong" in ran

@@ -163,10 +163,11 @@ def counter(tmp_path_factory: pytest.TempPathFactory, installed: Installed) -> P
 @pytest.fixture(scope="session")
 def run(counter: Path) -> Callable[[Path], tuple[str, list[list[str]]]]:
     """Return a function that runs a program: what it printed, what it registered."""
-    return functools.partial(_run, counter)
+    return functools.partial(start_counted, counter)
 
 
-def _run(counter: Path, program: Path) -> tuple[str, list[list[str]]]:
+def start_counted(counter: Path, program: Path) -> tuple[str, list[list[str]]]:
+    """Run a program with the library that counts: what it printed, what it registered."""
     log = program.with_suffix(".registered")
     log.unlink(missing_ok=True)
     done = subprocess.run(
