@@ -226,22 +226,34 @@ def test_openmp_without_device_runtime(project: Project) -> None:
     assert "OFFLOAD_DEVICE_RUNTIME" in run.errors
 
 
+LAUNCHING = """\
+struct dim3 { unsigned x = 1, y = 1, z = 1; };
+extern "C" int cudaLaunchKernel(const void*, dim3, dim3, void**, unsigned long, struct stream*);
+extern "C" int __cudaPushCallConfiguration(dim3, dim3, unsigned long = 0, struct stream* = 0);
+__attribute__((global)) void kernel(int* p) { *p = 1; }
+void f(int* p) { kernel<<<dim3(), dim3()>>>(p); }
+"""
+
+
 def test_ptx_of_the_toolkit(project: Project) -> None:
-    """With a CUDA toolkit PTX is of its version; without, the oldest that has the processor."""
-    (project.folder / "cuda/include").mkdir(parents=True)
-    (project.folder / "cuda/bin").mkdir()
-    (project.folder / "cuda/nvvm/libdevice").mkdir(parents=True)
-    (project.folder / "cuda/nvvm/libdevice/libdevice.10.bc").write_bytes(b"")
+    """With a CUDA toolkit PTX is of its version; without, the oldest that has the processor.
+
+    Its SDK version reaches launches of code that uses none of its libraries.
+    """
+    for name in ("bin", "nvvm/libdevice"):
+        (project.folder / "cuda" / name).mkdir(parents=True)
+    project.write("cuda/nvvm/libdevice/libdevice.10.bc", "")
     project.write("cuda/include/cuda.h", "#define CUDA_VERSION 12080\n")
-    project.write("k.cu", "__attribute__((global)) void kernel(int* p) { *p = 1; }\n")
-    bare = "env.Append(OFFLOAD_FLAGS=['-nocudainc', '-nocudalib'], OFFLOAD_ARCH='sm_80')\n"
-    bare = bare.replace("env.Append", "env.Replace")
-    body = "env.OffloadDeviceObject('k.cu')\n"
-    project.sconstruct(bare + body, HEAD).build()
-    assert ".version 7.0" in (project.folder / "k.sm_80.ptx").read_text()
-    project.sconstruct(bare + "env['OFFLOAD_CUDA_PATH'] = 'cuda'\n" + body, HEAD)
-    assert "CUDA 12.8 (OFFLOAD_CUDA_PATH: " in project.done("-Q").output
-    assert ".version 8.7" in (project.folder / "k.sm_80.ptx").read_text()
+    project.write("k.cu", LAUNCHING)
+    bare = "env.Replace(OFFLOAD_FLAGS=['-nocudainc', '-nocudalib'], OFFLOAD_ARCH='sm_80')\n"
+    project.sconstruct(bare + "env.OffloadDeviceObject('k.cu')\n", HEAD).build()
+    assert b".version 7.0" in project.read("k.sm_80.ptx")
+    host = "OFFLOAD_HOST_FLAGS='-nocudainc', OFFLOAD_PTXAS='none'"
+    project.sconstruct(f"{bare}env.OffloadObject('k.cu', {host})\n", HEAD)
+    project.environment["OFFLOAD_CUDA_PATH"] = "cuda"
+    found = f"CUDA 12.8 (OFFLOAD_CUDA_PATH: {project.folder}/cuda)"
+    assert found in project.done("-Q").output
+    assert b".version 8.7" in project.read("k.sm_80.ptx")
 
 
 MAIN = """\

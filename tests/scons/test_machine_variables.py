@@ -10,11 +10,6 @@ from tests.scons.conftest import KERNEL, Project
 from tests.scons.nvidia import PTXAS
 from tests.scons.test_cuda import HEAD, OBJECT
 
-LAUNCH = "void f(int* p) { kernel<<<dim3(), dim3()>>>(p); }\n"
-OF_LAUNCHES = """\
-extern "C" int __cudaPushCallConfiguration(dim3, dim3, unsigned long = 0, struct stream* = 0);
-"""
-
 
 @pytest.fixture
 def kernels(project: Project) -> Project:
@@ -66,24 +61,6 @@ def test_compiler_as_a_node(project: Project, llvm: Callable[[str], str]) -> Non
         (project.folder / "ll vm" / name).symlink_to(llvm(name))
     project.sconstruct("env['OFFLOAD_CLANG'] = File('ll vm/clang')\nenv.OffloadObject('k.hip')\n")
     assert "'ll vm/clang')" in project.done("-n").output
-
-
-def test_toolkit_of_the_os_environment(kernels: Project) -> None:
-    """A toolkit's SDK version reaches device code that uses none of its libraries."""
-    for name in ("bin", "lib64", "nvvm/libdevice"):
-        (kernels.folder / "toolkit" / name).mkdir(parents=True)
-    kernels.write("toolkit/include/cuda.h", "#define CUDA_VERSION 12000\n")
-    kernels.write(
-        "k.cu",
-        KERNEL.replace("hipLaunch", "cudaLaunch").replace(
-            "__attribute__((global))", f"{OF_LAUNCHES}__attribute__((global))"
-        )
-        + LAUNCH,
-    )
-    kernels.environment["OFFLOAD_CUDA_PATH"] = "toolkit"
-    kernels.sconstruct(OBJECT, HEAD + "env['OFFLOAD_PTXAS'] = 'none'\n")
-    run = kernels.done()
-    assert f"CUDA 12.0 (OFFLOAD_CUDA_PATH: {kernels.folder}/toolkit)" in run.output
 
 
 def test_variables_that_nothing_reads(project: Project) -> None:
