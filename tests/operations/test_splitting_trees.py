@@ -243,6 +243,9 @@ def test_refused_wheels(wheel: Path, libraries: Path, tmp_path: Path) -> None:
         with pytest.raises(kind, match=message):
             split_file(path, tmp_path / "out")
         assert not (tmp_path / "out").exists()
+    make_wheel(path, {"demo/a.so": library, f"{info}/RECORD.p7s": b""})
+    with pytest.raises(UnsupportedError, match="is a signature"):
+        thin_file(path, path, keep=[Device.parse("gfx942")])
     path.write_bytes(wheel.read_bytes()[:-100])
     with pytest.raises(FormatError):
         split_file(path, tmp_path / "out")
@@ -291,12 +294,3 @@ def test_thin_folder(libraries: Path, tmp_path: Path) -> None:
     assert {i.target_id for i in list_images(tmp_path / "in/libb.so")} == {"", "gfx1100"}
     assert len(registered(tmp_path / "in/libb.so")) == 3
     assert (tmp_path / "out/lib/deep/link.so").readlink() == Path("liba.so")
-
-
-def test_thin_signed(libraries: Path, tmp_path: Path) -> None:
-    library = (libraries / "libb.so").read_bytes()
-    path = make_wheel(
-        tmp_path / NAME, {"demo/a.so": library, "demo-1.2+rocm7.dist-info/RECORD.p7s": b""}
-    )
-    with pytest.raises(UnsupportedError, match="is a signature"):
-        thin_file(path, path, keep=[Device.parse("gfx942")])
