@@ -161,6 +161,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/operations/test_bundle.py": ("test_memory_does_not_grow_with_the_images",),
     "tests/operations/test_splitting_trees.py": ("test_pip_installs",),
     "tests/pch_constructs/test_pch_constructs.py": ("test_project", "test_compositions*"),
+    "tests/pch_constructs/test_launched.py": ("test_constructs*",),
     "tests/io/test_files.py": ("test_comparing_takes_no_memory_for_the_content",),
 }
 """Of these files, tests that are not in the default set though a rule above names them."""

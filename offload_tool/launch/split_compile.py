@@ -203,13 +203,16 @@ class _Split:
         if memory is None or not wanted:
             return None
         pchs = Pchs(wanted, self._plan, self._environ, memory.identity, memory.digests)
-        pchs.find(
-            {
-                number: LAUNCHED if number in launched else PRINTED * memory.has_printed(number)
-                for number in self._depfiles
-                if not memory.is_skipped(number)
-            }
-        )
+        passes = {
+            number: LAUNCHED if number in launched else PRINTED * memory.has_printed(number)
+            for number in self._depfiles
+            if not memory.is_skipped(number)
+        }
+        self._slots.take()
+        try:
+            pchs.find(passes)
+        finally:
+            self._slots.give()
         return pchs
 
     def _complete(self, steps: Sequence[Step], launched: Mapping[int, list[int]]) -> None:

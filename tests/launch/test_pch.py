@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -19,9 +19,6 @@ from tests.launch import test_memory
 from tests.launch.compiles import SOURCE, environment, run
 from tests.launch.edit_trials import Trial, lines
 from tests.launch.test_memory import ALL, NEW, OLD
-from tests.pch_constructs.compositions import alone, composed
-from tests.pch_constructs.constructs import CONSTRUCTS
-from tests.pch_constructs.launched import EDITS, LaunchTrial
 
 WITH, FIRST = "with the precompiled header", "the headers are new: the next compile makes it"
 HEADER = '#pragma once\n#include "hip_declarations.h"\n#include "value.h"\ninline int v = VALUE;\n'
@@ -108,14 +105,12 @@ def test_edits(flags: str, project: Project) -> None:
 def test_inputs(project: Project) -> None:
     """An object that was made with a PCH is stale when anything changes that the PCH has read."""
     project.flags = ["-Ifirst", "-Ilast", *project.flags]
-    project.write("last/found.h", "")
+    for name in ("last/found.h", "first/other.h"):
+        project.write(name, "")
     project.write("common.h", f"{HEADER}#include <found.h>\n")
-    first = project.write("first/found.h", "#define APPEARED\nint appeared = 1;\n")
-    text = first.read_text()
-    first.unlink()
     project.compiled("s")
     assert project.compiled("t") == dict.fromkeys(ALL, WITH)
-    project.write("first/found.h", text)
+    first = project.write("first/found.h", "int appeared = 1;\n")
     assert [set(project.compiled("t")), project.compiled("t")] == [ALL, {}]
     first.unlink()
     assert [set(project.compiled("t")), project.compiled("t")] == [ALL, {}]
@@ -134,10 +129,6 @@ def _flag(flag: str) -> Callable[[Project], None]:
     return lambda project: project.flags.append(flag)
 
 
-def _set(name: str, value: str) -> Callable[[Project], None]:
-    return lambda project: project.more.update({name: value})
-
-
 def _text(name: str, text: str) -> Callable[[Project], object]:
     return lambda project: project.write(name, text)
 
@@ -154,8 +145,8 @@ def _text(name: str, text: str) -> Callable[[Project], object]:
         (_text("common.h", f"{HEADER}#warning said\n"), PRINTED),
         (_text("t.hip", f'#include "common.h"\n{BODY}#warning said\n'), PRINTED),
         (_text(FOLDER, "no folder"), f"'{FOLDER}': File exists"),
-        (_set("OFFLOAD_LAUNCHER", "env"), LAUNCHED),
-        (_set("OFFLOAD_PCH", "value.h"), "have no header of OFFLOAD_PCH"),
+        (lambda each: each.more.update(OFFLOAD_LAUNCHER="env"), LAUNCHED),
+        (lambda each: each.more.update(OFFLOAD_PCH="value.h"), "have no header of OFFLOAD_PCH"),
     ],
 )
 def test_why_not(change: Callable[[Project], None], why: str, project: Project) -> None:
@@ -176,9 +167,7 @@ def test_two_at_once(project: Project) -> None:
     for project.source in "st":
         project.write(f"{project.source}.hip", f'#include "common.h"\n{BODY}\nint more;\n')
         command, more = [*project.launch, *project.command()], environment(project.more)
-        started.append(
-            subprocess.Popen(command, cwd=project.folder, env=more, stderr=subprocess.PIPE)
-        )
+        started.append(subprocess.Popen(command, cwd=project.folder, env=more, stderr=PIPE))
     said = "".join(each.communicate()[1].decode() for each in started)
     assert [said.count(text) for text in ("made\n", WITH)] == [3, 6]
     assert [project.compiled("s"), project.compiled("t")] == [{}, {}]
@@ -212,25 +201,3 @@ def test_no_names(value: str, project: Project) -> None:
 def test_trials(seed: int, tmp_path: Path, llvm: Callable[[str], str]) -> None:
     """After random edits, all is the driver's."""
     assert Trial([llvm("clang++")], seed, tmp_path / "trial", pch="pch").judge() == []
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_constructs(seed: int, tmp_path: Path, llvm: Callable[[str], str]) -> None:
-    """So it is with random constructs in the headers."""
-    rng = random.Random(f"launch {seed}")
-    choice = [rng.choice((OLD, NEW))], rng.sample([*EDITS], 2)
-    trial = LaunchTrial(tmp_path, [llvm("clang++")], lambda: choice)
-    outcome = trial.judge(composed(rng, [*CONSTRUCTS], "hip"))
-    assert outcome.what in ("same", "refused", "broken", "random"), outcome
-
-
-def test_another_output_is_seen(
-    tmp_path: Path, llvm: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A PCH with which something else comes out is found out."""
-    args = pch.UsablePch.args
-    monkeypatch.setattr(pch.UsablePch, "args", lambda usable: [*args(usable), "-DNUMBER=2"])
-    composition = alone("standard: inline function", "hip", "host")
-    composition.files["k.hip"] += "#ifdef NUMBER\nint more;\n#endif\n"
-    trial = LaunchTrial(tmp_path, [llvm("clang++")], lambda: ([OLD], []))
-    assert trial.judge(composition).what == "different"
