@@ -122,6 +122,13 @@ class Project:
         path.write_text(text)
         return path
 
+    def save_anew(self, name: str) -> None:
+        """Save a file as editors do: an equal one, under another name first. It has a new inode."""
+        path = self.folder / name
+        new = path.with_name(f"{path.name}.new")
+        shutil.copyfile(path, new)
+        new.replace(path)
+
     def read(self, name: str) -> bytes:
         return (self.folder / name).read_bytes()
 

@@ -19,7 +19,7 @@ from tests.conftest import found_toolchain
 from tests.formats.cuda_images import images_of
 from tests.scons import conftest
 from tests.scons.conftest import SCONSTRUCT, Project, passes
-from tests.scons.nvidia import PTXAS, RUNTIME, write_tools
+from tests.scons.nvidia import PTXAS, RUNTIME, break_tool, write_tools
 
 KERNEL = conftest.KERNEL.replace("hipLaunch", "cudaLaunch")
 MAIN = "int main(void) { return 0; }\n"
@@ -233,9 +233,7 @@ def test_named_ptxas(assembled: Project) -> None:
 )
 def test_ptxas_that_fails(assembled: Project, broken: str, message: str) -> None:
     """A ptxas that fails, or writes no cubin, fails the build and leaves no output."""
-    lines = PTXAS.splitlines()
-    at = next(i for i, line in enumerate(lines) if "ptxas.log" in line)
-    (assembled.folder / "bin/ptxas").write_text("\n".join([*lines[:at], broken, "sys.exit(0)"]))
+    break_tool(assembled, "ptxas", broken)
     assembled.build("k.host.o")
     run = assembled.fails("-Q", "k.sm_80.cubin")
     assert "[k.sm_80.cubin]" in run.errors

@@ -76,15 +76,6 @@ def runnable(regions: Project) -> Project:
     return regions
 
 
-def replace(path: Path, text: str | None = None) -> None:
-    """Save a file as editors do: write another one, and rename it. It has a new inode."""
-    before = path.stat().st_ino
-    other = path.with_name(f"{path.name}.new")
-    other.write_text(path.read_text() if text is None else text)
-    other.replace(path)
-    assert path.stat().st_ino != before
-
-
 def kernels(path: Path) -> set[str]:
     """Return the kernels that a device module or image of any kind defines."""
     data = memoryview(path.read_bytes())
@@ -142,7 +133,7 @@ def test_atomic_save(regions: Project, saved: str) -> None:
     regions.sconstruct("env.Append(CPPPATH=['include'])\n" + OBJECT, HEAD)
     assert regions.build_once() == ALL
     before = kernels(modules(regions)[0])
-    replace(regions.folder / saved)
+    regions.save_anew(saved)
     assert regions.build_once() == ALL
     (name,), (same,) = (kernels(path) for path in modules(regions))
     assert {name} == {same} != before

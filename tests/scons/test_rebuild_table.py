@@ -238,13 +238,6 @@ def next_compiler(tree: Tree) -> None:
     )
 
 
-def replaced(path: Path) -> None:
-    """Save a file as editors do: an equal one, under another name first."""
-    new = path.with_suffix(".new")
-    shutil.copyfile(path, new)
-    new.replace(path)
-
-
 def launcher(tree: Tree) -> None:
     other = tree.project.folder / "other"
     shutil.copy(tree.project.folder / "count", other)
@@ -282,7 +275,7 @@ CHANGES: dict[str, Callable[[Tree], object]] = {
     "a comment that moves a source's lines": lambda tree: tree.one.write_text(
         "// a comment\n" + tree.one.read_text()
     ),
-    "a source saved anew with the same content": lambda tree: replaced(tree.one),
+    "a source saved anew with the same content": lambda tree: tree.project.save_anew(tree.one.name),
     "`OFFLOAD_BUNDLE_ALIGN`": lambda tree: tree.set(OFFLOAD_BUNDLE_ALIGN=256),
     "`OFFLOAD_COMPRESS`": lambda tree: tree.set(OFFLOAD_COMPRESS="zstd"),
     "`OFFLOAD_KPACK_COMPRESS`": lambda tree: tree.set(OFFLOAD_KPACK_COMPRESS="none"),
