@@ -150,10 +150,11 @@ class Pchs:
 
     def _recipe(self, job: DriverJob, headers: Sequence[str]) -> PchRecipe:
         """Return the recipe of a PCH of `headers` for a job."""
-        given = iter(without_values(job.args[:-1], JOB_DEPFILE | EMBEDS))
-        args = pch.args_without_source(
-            arg for arg in given if arg not in _OWN or next(given, None) is None
-        )
+        given = [*without_values(job.args[:-1], JOB_DEPFILE | EMBEDS)]
+        for option in _OWN:
+            at = given.index(option) if option in given else len(given)
+            del given[at : at + 2]
+        args = pch.args_without_source(given)
         text = "\0".join([*headers, "", *args])
         number = digest_of(text.encode(errors="surrogateescape"))[:16]
         name = job.target.replace(":", "-")
