@@ -50,7 +50,7 @@ ANSWERS = {
     "`-###` is run": "clang/driver.py: query_plan",
     "the output of `-###` is read": "clang/job_plan.py: read_plan",
     "a result of a query is kept on disk": "toolchain/disk_cache.py: cached_result",
-    "a precompiled header of a launch is made": "launch/pch.py: Pchs",
+    "a precompiled header of a launch is made": "launch/pch.py: PlannedPchs",
     "OFFLOAD_LAUNCHER is split into words": "run/launcher.py: launcher_args",
     # one pass
     "the command of a device pass of `compile`": "run/pass_command.py: PassCommand",

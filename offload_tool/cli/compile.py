@@ -182,7 +182,7 @@ def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[st
     from offload_tool.clang.options import INSTALLED, relevant_flags, without_values
     from offload_tool.errors import CompilerError
     from offload_tool.passes.capability_check import Job
-    from offload_tool.run.device_link import DeviceLink, run_device_link
+    from offload_tool.run.device_link import WantedLink, run_device_link
     from offload_tool.run.pass_command import cached_toolchain
     from offload_tool.run.run_pass import Outputs
     from offload_tool.toolchain.supported_processors import targets_of_compiler
@@ -206,7 +206,7 @@ def _link(options: argparse.Namespace, flags: Sequence[str], environ: Mapping[st
     outputs = Outputs(options.output, options.depfile, options.stamp)
     sources = options.sources
     return run_device_link(
-        DeviceLink(devices[0], kind, toolchain, sources, outputs, environ, flags)
+        WantedLink(devices[0], kind, toolchain, sources, outputs, environ, flags)
     )
 
 

@@ -74,7 +74,7 @@ def wanted_headers(environ: Mapping[str, str]) -> tuple[str, ...]:
     return () if given == "0" else names
 
 
-class Pchs:
+class PlannedPchs:
     """The precompiled headers for the passes of one compile."""
 
     def __init__(

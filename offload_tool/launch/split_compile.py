@@ -46,7 +46,7 @@ from offload_tool.launch.write_result import (
 )
 
 if TYPE_CHECKING:
-    from offload_tool.launch.pch import Pchs
+    from offload_tool.launch.pch import PlannedPchs
     from offload_tool.launch.remote_passes import OnCluster
 
 _WRAPPER_JOBS = "--wrapper-jobs="
@@ -191,18 +191,18 @@ class _Split:
         messages = {step.number: content_of(step.messages_file) for step in steps}
         return status, stdout, self._merged(lines, messages)
 
-    def _find_pchs(self, launched: Container[int]) -> Pchs | None:
+    def _find_pchs(self, launched: Container[int]) -> PlannedPchs | None:
         """Find the precompiled headers for passes that run here; None if they are off."""
         if not self._environ.get("OFFLOAD_PCH"):
             return None
-        from offload_tool.launch.pch import LAUNCHED, PRINTED, Pchs, wanted_headers
+        from offload_tool.launch.pch import LAUNCHED, PRINTED, PlannedPchs, wanted_headers
 
         memory, wanted = self._memory, wanted_headers(self._environ)
         if memory is None:
             self._report("without precompiled headers: the compile is not remembered")
         if memory is None or not wanted:
             return None
-        pchs = Pchs(wanted, self._plan, self._environ, memory.identity, memory.digests)
+        pchs = PlannedPchs(wanted, self._plan, self._environ, memory.identity, memory.digests)
         passes = {
             number: LAUNCHED if number in launched else PRINTED * memory.has_printed(number)
             for number in self._depfiles

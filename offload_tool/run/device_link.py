@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _TO_PTXAS = "-Xcuda-ptxas"
 
 
-class DeviceLink(NamedTuple):
+class WantedLink(NamedTuple):
     """A link for one device."""
 
     device: CompileTarget
@@ -73,7 +73,7 @@ class DeviceLink(NamedTuple):
         return Work(*begin, ImplicitInputs, listed)
 
 
-def run_device_link(link: DeviceLink) -> int:
+def run_device_link(link: WantedLink) -> int:
     """Link device code; return the exit status. Errors as of `run_pass`; raise CompilerError."""
     check_names(link.inputs, link.outputs)
     find = {"hip": _hip_link, "openmp": _openmp_link, "cuda": _cuda_link}[link.kind]
@@ -83,7 +83,7 @@ def run_device_link(link: DeviceLink) -> int:
     return produce_output(OutputJob(work, command, link.outputs, tool, check), run)
 
 
-def _hip_link(link: DeviceLink) -> _Found:
+def _hip_link(link: WantedLink) -> _Found:
     target_id, tool = linker(link.device, link.toolchain)
     output, depfile = link.outputs.file, compiler_depfile(link.outputs.file)
     args = [*tool, *link_arguments(target_id), *link.flags]
@@ -93,7 +93,7 @@ def _hip_link(link: DeviceLink) -> _Found:
     return work, [*args, f"--dependency-file={depfile}", *end], tool, None
 
 
-def _openmp_link(link: DeviceLink) -> _Found:
+def _openmp_link(link: WantedLink) -> _Found:
     device, toolchain, inputs = link.device, link.toolchain, link.inputs
     own, _ = openmp.image_link_flags(device, toolchain, ())
     args = [*toolchain.cxx, *openmp.gpu_flags(device, toolchain), *own, *link.flags]
@@ -110,7 +110,7 @@ def _openmp_link(link: DeviceLink) -> _Found:
     return work, args, toolchain.cxx, run
 
 
-def _cuda_link(link: DeviceLink) -> _Found:
+def _cuda_link(link: WantedLink) -> _Found:
     environ, flags, processor = link.environ, link.flags, link.device.name
     toolkit = link.toolchain.cuda or environ.get("OFFLOAD_CUDA_PATH", "")
     ptxas = find_ptxas(environ.get("OFFLOAD_PTXAS", ""), toolkit, environ)
