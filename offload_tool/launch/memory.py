@@ -65,8 +65,8 @@ SWITCH = "OFFLOAD_LAUNCH_MEMORY"
 _CUTOFF = "OFFLOAD_CUTOFF"
 _JOIN = "join"
 """The text of the jobs that join the images."""
-MESSAGES, STDOUT, DEPFILE = "messages", "output", "depfile"
-"""What is known of each pass besides its record and results: what it wrote."""
+MESSAGES, STDOUT, DEPFILE, PCH = "messages", "output", "depfile", "precompiled header"
+"""What is known of each pass besides its record and results: what it wrote, and how."""
 _NMAKE = "-MV"
 
 
@@ -222,10 +222,20 @@ class Memory:
         """Return whether the results of a job's pass are those of the old object, as yet."""
         return any(number in each.numbers and each.is_kept for each in self._passes)
 
-    def has_printed(self, number: int) -> bool:
-        """Return whether the pass of a job has printed messages in its last run."""
+    def reason_against_pch(self, number: int) -> str:
+        """Return what of a pass's last run is a reason against a precompiled header; "" if none.
+
+        With one, the bitcode may differ for the same code, so the backend could not be cut off.
+        """
         each = next(each for each in self._passes if number in each.numbers)
-        return bool(self._old_texts.get(f"{each.target} {MESSAGES}"))
+        if self._old_texts.get(f"{each.target} {MESSAGES}"):
+            return "it has printed messages the last time"
+        record, reason = each.run.record, each.run.reason
+        is_cut_off = record is not None and len(record.bitcode) == len(digest_of(b""))
+        is_source = reason is not None and reason.subject == self._plan.source
+        if is_source and is_cut_off and not self._old_texts.get(f"{each.target} {PCH}"):
+            return "it ran without the last time, and only its source has changed"
+        return ""
 
     def begin(self, marker: str) -> None:
         """Note the state of all inputs before the passes run.
@@ -252,7 +262,7 @@ class Memory:
             self._keep(each)
 
     def _texts_before(self, each: _Pass) -> dict[str, str]:
-        names = [f"{each.target} {name}" for name in (RESULTS, MESSAGES, STDOUT, DEPFILE)]
+        names = [f"{each.target} {name}" for name in (RESULTS, MESSAGES, STDOUT, DEPFILE, PCH)]
         return {name: self._old_texts.get(name, "") for name in names}
 
     def _keep(self, each: _Pass) -> None:
@@ -332,10 +342,12 @@ class Memory:
             MESSAGES: _text_of(steps[n].messages_file for n in each.numbers),
             STDOUT: _text_of(steps[n].stdout_file for n in each.numbers),
             DEPFILE: _text_of([self._depfiles[each.numbers[0]]]),
+            PCH: "used" * steps[each.numbers[0]].is_replaced,
         }
         texts = {f"{each.target} {name}": text for name, text in texts.items()}
         self._texts |= texts
-        if each.run.record is not None and texts != self._texts_before(each):
+        before = self._texts_before(each) | {name: texts[name] for name in texts if PCH in name}
+        if each.run.record is not None and texts != before:
             each.run.record = each.run.record._replace(earlier=())  # they had other messages
 
     def keep(self, steps: Sequence[Step], launched: Container[int]) -> None:

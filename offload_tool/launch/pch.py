@@ -50,7 +50,6 @@ from offload_tool.pch.recipe import MAP, PchRecipe, front_end_args
 SWITCH = "OFFLOAD_PCH"
 FOLDER = ".offload-pch"
 LAUNCHED = "its launcher runs it"
-PRINTED = "it has printed messages the last time"
 _NEW = "the headers are new: the next compile makes it"
 _OTHER_DEPFILE = "its depfile does not list all headers, and nothing else: use -MD"
 _KEPT_FOR = 7 * 24 * 3600
@@ -221,7 +220,7 @@ def _judge(
         for name in (depfile, front.messages_file, front.stdout_file):
             with open(name, "wb") as file:
                 file.write(text if name == depfile else b"")
-        front.args = ()
+        front.args, front.is_replaced = (), True
     how = f"without a precompiled header: {reason}" if reason else "with the precompiled header"
     report(f"{job.target}: {how}")
 

@@ -48,6 +48,8 @@ class Step:
         self.may_fail = False
         """Its failure is that of no pass; then `status` is 0."""
         self.has_failed = False
+        self.is_replaced = False
+        """Another step has done what it would do."""
         self.jobs_option = ""
         """The option that sets the program's number of processes; if empty, it runs one."""
         self.most_jobs = 1

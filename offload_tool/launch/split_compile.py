@@ -195,7 +195,7 @@ class _Split:
         """Find the precompiled headers for passes that run here; None if they are off."""
         if not self._environ.get("OFFLOAD_PCH"):
             return None
-        from offload_tool.launch.pch import LAUNCHED, PRINTED, PlannedPchs, wanted_headers
+        from offload_tool.launch.pch import LAUNCHED, PlannedPchs, wanted_headers
 
         memory, wanted = self._memory, wanted_headers(self._environ)
         if memory is None:
@@ -204,7 +204,7 @@ class _Split:
             return None
         pchs = PlannedPchs(wanted, self._plan, self._environ, memory.identity, memory.digests)
         passes = {
-            number: LAUNCHED if number in launched else PRINTED * memory.has_printed(number)
+            number: LAUNCHED if number in launched else memory.reason_against_pch(number)
             for number in self._depfiles
             if not memory.is_skipped(number)
         }

@@ -13,16 +13,17 @@ from subprocess import PIPE
 import pytest
 
 from offload_tool.io.file_digests import content_of
-from offload_tool.launch.pch import FOLDER, LAUNCHED, PRINTED
+from offload_tool.launch.pch import FOLDER, LAUNCHED
 from offload_tool.pch import pch
 from tests.launch import test_memory
-from tests.launch.compiles import SOURCE, environment, run
+from tests.launch.compiles import ALWAYS_IN_STAGES, SOURCE, environment, run
 from tests.launch.edit_trials import Trial, lines
 from tests.launch.test_memory import ALL, NEW, OLD
 
 WITH, FIRST = "with the precompiled header", "the headers are new: the next compile makes it"
 HEADER = '#pragma once\n#include "hip_declarations.h"\n#include "value.h"\ninline int v = VALUE;\n'
 BODY = SOURCE.partition("#endif\n")[2]
+SAID = "it has printed messages the last time"
 _PATCHED = """
 import os, resource, signal, sys
 from offload_tool.pch import pch
@@ -76,7 +77,7 @@ class Project(test_memory.Project):
 def project(tmp_path: Path, llvm: Callable[[str], str]) -> Project:
     made = Project(tmp_path / "project", llvm("clang++"))
     made.flags = ["--offload-arch=gfx906,gfx90a", "-O2", OLD]
-    made.more["OFFLOAD_PCH"] = "none.h:common.h"
+    made.more |= {"OFFLOAD_PCH": "none.h:common.h", "OFFLOAD_CUTOFF": "0"}
     made.write("common.h", HEADER)
     for name in "st":
         made.write(f"{name}.hip", f'#include "common.h"\n{BODY}')
@@ -100,6 +101,17 @@ def test_edits(flags: str, project: Project) -> None:
         assert project.compiled("s") == dict.fromkeys(passes, WITH)
         os.utime(project.folder / "value.h")
         assert [project.compiled("s"), project.compiled("t")] == [{}, {}]
+
+
+def test_source_alone(project: Project) -> None:
+    """An edit of a source whose passes ran without a PCH is cut off as if there were none."""
+    project.launch, project.more["OFFLOAD_CUTOFF"] = ALWAYS_IN_STAGES, "1"
+    for text in ("", "// new"):
+        project.write("common.h", f"{HEADER}{text}\n")
+        assert project.compiled("s") == dict.fromkeys(ALL, FIRST)
+    assert project.compiled("t") == dict.fromkeys(ALL, WITH)
+    project.write("s.hip", f'#include "common.h"\n// new\n{BODY}')
+    assert {why[:29] for why in project.compiled("s").values()} == {"it ran without the last time,"}
 
 
 def test_inputs(project: Project) -> None:
@@ -142,8 +154,11 @@ def _text(name: str, text: str) -> Callable[[Project], object]:
         (_flag("-fmacro-prefix-map=a=b"), "-fmacro-prefix-map= in its flags"),
         (_flag("-MMD"), "use -MD"),
         (_through_another, pch.ERRORS),
-        (_text("common.h", f"{HEADER}#warning said\n"), PRINTED),
-        (_text("t.hip", f'#include "common.h"\n{BODY}#warning said\n'), PRINTED),
+        (_text("common.h", f"{HEADER}#warning said\n"), SAID),
+        (
+            _text("t.hip", f'#include "common.h"\n{BODY}#warning said\n'),
+            SAID,
+        ),
         (_text(FOLDER, "no folder"), f"'{FOLDER}': File exists"),
         (lambda each: each.more.update(OFFLOAD_LAUNCHER="env"), LAUNCHED),
         (lambda each: each.more.update(OFFLOAD_PCH="value.h"), "have no header of OFFLOAD_PCH"),
