@@ -294,9 +294,10 @@ def _complete(job: OutputJob, run: PassRun, backup: OutputBackup) -> None:
         run.save(record)
     except FileError:  # such as a full disk: the output is still right
         _remove(manifest_path(outputs.file))
-    backup.drop()  # from here on, errors keep the new output
     names = [*reads.files, *record.key.files, *job.installed]
-    write_depfile_and_stamp(outputs, names, job.tool)
+    with shielded():  # an interrupted call leaves all outputs as they were, or new
+        backup.drop()
+        write_depfile_and_stamp(outputs, names, job.tool)
 
 
 def _remove(*names: str | None) -> None:

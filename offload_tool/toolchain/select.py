@@ -162,7 +162,6 @@ def _equipped(
 def _named(
     named: str, jobs: tuple[NeededCompile, ...], environ: Mapping[str, str], *, lenient: bool
 ) -> Toolchain:
-    # Imported here and below, as a cached result needs neither.
     path = environ["PATH"]
     try:
         command = tuple(shlex.split(named))

@@ -18,7 +18,7 @@ import pytest
 from offload_tool.clang import driver
 from offload_tool.clang.depfile import read_depfile
 from offload_tool.io import process
-from offload_tool.run import cut_off, driverless
+from offload_tool.run import cut_off, driverless, run_pass
 from offload_tool.toolchain import select
 from offload_tool.toolchain.probe import Toolchain
 from tests.cli.conftest import KERNEL, names, run, state
@@ -253,6 +253,21 @@ def test_stopped(
     started.send_signal(number)
     assert started.wait(timeout=60) == 128 + number
     assert {name: (state(name), Path(name).read_bytes()) for name in names()} == before
+
+
+def test_stopped_at_the_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted call never leaves a new output with an old depfile."""
+    assert run(*WORDS, *FLAGS) == 0
+    before, write = state("k.co"), run_pass.write_depfile_and_stamp
+
+    def stopped(*args: Any) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        write(*args)
+
+    monkeypatch.setattr(run_pass, "write_depfile_and_stamp", stopped)
+    (folder / "value.h").touch()
+    assert run(*WORDS, *FLAGS, "-include", "value.h", "-O1") == 128 + signal.SIGTERM
+    assert (state("k.co") != before) == ("value.h" in Path("k.d").read_text())
 
 
 def test_what_a_killed_call_left(compiles: Callable[..., bool]) -> None:
