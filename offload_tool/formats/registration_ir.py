@@ -54,7 +54,7 @@ disassembly is equal. The Clang Offload Wrapper document for the additions with 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 from offload_tool.formats.targets import triple as triples
@@ -75,6 +75,7 @@ _MACHO_NAMES = {
 _OLD_ENTRIES = "omp_offloading_entries"
 SECTION_MARK = "offload.image."
 """In text for an object, image N is three bytes in section ``offload.image.N<section>``."""
+_CHUNK = 1 << 20  # bytes of an image in a piece of text
 _PLACEHOLDER, _PLACEHOLDER_SIZE = 'c"\\01\\02\\03"', 3
 """Not a string (no final NUL), and of a size without sections of mergeable constants."""
 
@@ -119,14 +120,20 @@ def _is_macho_23(registration: Registration) -> bool:
     return registration.generation == 23 and _object_format(registration) == "macho"
 
 
-def bitcode_text(registration: Registration, contents: Sequence[memoryview]) -> str:
-    """Return the module of images with these contents as LLVM IR."""
+def bitcode_text(registration: Registration, contents: Sequence[memoryview]) -> Iterator[str]:
+    """Yield the module of images with these contents as LLVM IR, in pieces."""
     section = image_section(registration)
     suffix = f', section "{section}"' if section else ""
     if registration.kind == "openmp" and section:
         suffix += ", align 8"
-    texts = [_ImageText(_array(content), suffix, len(content)) for content in contents]
-    return _ModuleText(registration, texts).text()
+    texts = [_ImageText(suffix, len(content)) for content in contents]
+    begin, *others = _ModuleText(registration, texts).text().split(_PLACEHOLDER)
+    yield begin
+    for content, after in zip(contents, others, strict=True):
+        yield 'c"'
+        for at in range(0, len(content), _CHUNK):
+            yield f"\\{content[at : at + _CHUNK].hex(chr(92))}"
+        yield f'"{after}'
 
 
 def object_text(registration: Registration) -> str:
@@ -143,14 +150,10 @@ def object_text(registration: Registration) -> str:
     openmp = 16 if registration.generation == 15 else 8
     alignment = {"hip": 4096, "cuda": 16, "openmp": openmp}[registration.kind]
     texts = [
-        _ImageText(_PLACEHOLDER, f', section "{SECTION_MARK}{number}{section}", align {alignment}')
+        _ImageText(f', section "{SECTION_MARK}{number}{section}", align {alignment}')
         for number in range(len(registration.images))
     ]
     return _ModuleText(registration, texts, init_arrays=object_format == "elf").text()
-
-
-def _array(content: memoryview) -> str:
-    return f'c"\\{content.hex(chr(92))}"' if content else "zeroinitializer"
 
 
 def _object_format(registration: Registration) -> str:
@@ -159,12 +162,11 @@ def _object_format(registration: Registration) -> str:
 
 @frozen
 class _ImageText:
-    """The text of an image's global: its array, and what follows it."""
+    """The text of an image's global, with a placeholder for its array."""
 
-    value: str
     suffix: str
     size: int | None = None
-    """Bytes in text for bitcode; None for a placeholder."""
+    """Bytes in text for bitcode; None where the placeholder stays."""
 
     @property
     def type(self) -> str:
@@ -172,7 +174,7 @@ class _ImageText:
 
     @property
     def definition(self) -> str:
-        return f"{self.type} {self.value}{self.suffix}"
+        return f"{self.type} {_PLACEHOLDER}{self.suffix}"
 
     def at(self, name: str, offset: int) -> str:
         if not offset:

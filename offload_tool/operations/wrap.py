@@ -1,14 +1,15 @@
 """Wrap device images into a module that registers them when the host program starts.
 
-A compiler makes bitcode of the images' bytes as text. It makes an object around placeholders, and
-the kernel copies the bytes from file to file: memory use does not depend on their size.
+A compiler makes bitcode of the images' bytes as text, with about 12 bytes of memory for each. It
+makes an object around placeholders, and the kernel copies the bytes from file to file: memory use
+does not depend on their size.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Protocol
 
@@ -39,7 +40,7 @@ from offload_tool.util.frozen import frozen
 class Compiler(Protocol):
     """What compiles a module, from its LLVM IR and triple."""
 
-    def assemble(self, text: str, triple: str, /) -> bytes:
+    def assemble(self, text: Iterable[str], triple: str, /) -> bytes:
         """Return the module's bitcode."""
 
     def compile_object(self, text: str, triple: str, /) -> bytes:
@@ -53,6 +54,7 @@ riscv32 riscv64 s390x sparc sparc64 thumb x86_64
 """
 MAX_IMAGE_SIZE = (1 << 32) - 1
 """Bytes; bitcode counts them in 32 bits."""
+_MEMORY = 12  # bytes that LLVM needs for each byte of an image in bitcode
 ELF_HOSTS = frozenset(_ELF_ARCHES.split())
 """Architectures supported for ELF objects."""
 _ELF_SYSTEMS = frozenset(("", "freebsd", "linux", "netbsd", "openbsd"))
@@ -83,8 +85,8 @@ class WrapOptions:
     add_notes: bool = False
     """Whether ELF images get a note section that marks them as OpenMP."""
     as_object: bool | None = None
-    """Whether the result is an object file, ready to link, or LLVM bitcode. None: it is an object
-    if its name ends in ``.o`` or ``.obj``."""
+    """Whether the result is an object file, ready to link, or LLVM bitcode, which takes about 12
+    times the memory of the images. None: it is an object if its name ends in ``.o`` or ``.obj``."""
 
 
 def wrap_images(
@@ -109,7 +111,7 @@ def wrap_images(
     :raises UsageError: there are no images or too many, an argument does not fit the others,
         llvmlite is missing, or such objects cannot be written; also errors of `compiler`.
     :raises FormatError: an offload binary is broken.
-    :raises UnsupportedError: an image is too large for the format.
+    :raises UnsupportedError: an image is too large for the format, or for bitcode in memory.
     :raises FileError: a file cannot be read or written.
     """
     triple = default_triple() if triple is None else triple
@@ -243,6 +245,14 @@ def _plan_bitcode(
                 "write an object (.o) instead",
                 path=file.path,
             )
+    needed = _MEMORY * sum(map(len, files))
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > memory:  # LLVM would abort, or be killed
+        raise UnsupportedError(
+            f"these images in bitcode need about {needed} bytes of memory, found {memory}; "
+            "write an object (.o) instead",
+            path=files[0].path,
+        )
     text = bitcode_text(registration, [file.data for file in files])
     return FilePlan.of([compiler.assemble(text, registration.triple)])
 

@@ -12,7 +12,7 @@ linked together with the object with the program's bundle (`operations.embed`)::
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from offload_tool.clang.driver import run_checked
@@ -98,18 +98,19 @@ class HostCompiler:
     command: Sequence[str]
     environment: Mapping[str, str]
 
-    def assemble(self, text: str, triple: str, /) -> bytes:
+    def assemble(self, text: Iterable[str], triple: str, /) -> bytes:
         """Return the bitcode of a module; raise CompilerError, as does the other method."""
         return self._compiled(text, triple, "-emit-llvm")
 
     def compile_object(self, text: str, triple: str, /) -> bytes:
         """Return the object of a module: position-independent, unoptimised."""
-        return self._compiled(text, triple, "-fPIC")
+        return self._compiled([text], triple, "-fPIC")
 
-    def _compiled(self, text: str, triple: str, flag: str) -> bytes:
+    def _compiled(self, text: Iterable[str], triple: str, flag: str) -> bytes:
         with temporary_folder() as folder:
             module, made = folder / "registration.ll", folder / "registration.o"
-            module.write_text(text, encoding="utf-8")
+            with module.open("w", encoding="utf-8") as file:
+                file.writelines(text)
             flags = [f"--target={triple}", "-x", "ir", "-O0", flag, "-Wno-override-module", "-c"]
             args = [*self.command, *flags, str(module), "-o", str(made)]
             run_checked("the module that registers images", args, self.environment)

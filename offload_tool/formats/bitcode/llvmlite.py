@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import threading
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -23,11 +24,11 @@ _MISSING = (
 )
 
 
-def assemble(text: str, _triple: str = "", /) -> bytes:
-    """Return the bitcode of a module in LLVM IR; raise UsageError without llvmlite."""
+def assemble(text: Iterable[str], _triple: str = "", /) -> bytes:
+    """Return the bitcode of a module in pieces of LLVM IR; raise UsageError without llvmlite."""
     with _lock:
         llvm = _load()
-        with _parse(llvm, text) as module:
+        with _parse(llvm, "".join(text)) as module:
             return bytes(module.as_bitcode())
 
 
