@@ -67,11 +67,12 @@ def content_offset(source: InputFile, row: zipfile.ZipInfo, size: int, *, label:
 def copied_member(row: zipfile.ZipInfo, source: InputFile, *, label: str) -> PackedMember:
     """Return a member of a zip file unchanged; raise FormatError if its row is wrong."""
     start = content_offset(source, row, row.compress_size, label=label)
-    has_code_page = not (row.flag_bits & _UTF8 or row.filename.isascii())
-    if not (row.flag_bits & _DESCRIPTOR or has_code_page):
+    is_utf8 = row.flag_bits & _UTF8 or row.filename.isascii()
+    if is_utf8 and row.filename == row.orig_filename and not row.flag_bits & _DESCRIPTOR:
         size = start - row.header_offset + row.compress_size
         return PackedMember(row, (source.range(row.header_offset, size),), size)
-    # The new header has the sizes, which are after the content, and the name in UTF-8.
+    # The new header has the sizes, which are after the content, and the name in UTF-8, as Python
+    # reads it: up to a NUL, or from an extra field.
     row = copy.copy(row)
     row.flag_bits &= ~_DESCRIPTOR
     return packed_member(row, source.range(start, row.compress_size))
