@@ -13,6 +13,7 @@ import hashlib
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -24,7 +25,6 @@ from offload_tool.formats.kernel_info.reader import read_machine_code
 from offload_tool.formats.objects.elf.reader import is_elf_header
 from offload_tool.formats.targets.bundle_entry_id import OffloadKind
 from offload_tool.io import StrPath
-from offload_tool.io.paths import naming
 from offload_tool.operations.list_images import kernels_of
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
@@ -172,9 +172,10 @@ def compare_builds(
     targets: list[TargetChange] = []
     kernels: list[KernelChange] = []
     for before, after in pairs:
-        are_files = os.path.isfile(before) and os.path.isfile(after)
-        with naming(before):
-            are_equal = are_files and filecmp.cmp(before, after, shallow=False)
+        are_equal = False
+        with suppress(OSError):  # reading the file that it is about reports it
+            if os.path.isfile(before) and os.path.isfile(after):
+                are_equal = filecmp.cmp(before, after, shallow=False)
         if are_equal:
             _check_images(before, skipped, notes)
             continue

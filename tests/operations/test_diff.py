@@ -212,3 +212,10 @@ def test_equal_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new.write_bytes(content)
     compared(old, new)
     assert len(read) == 2
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("filecmp.cmp", refuse)
+    compared(old, new)  # reading names the file that cannot be read
+    assert len(read) == 4
