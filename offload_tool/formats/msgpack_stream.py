@@ -127,7 +127,7 @@ class MessagePackReader:
 
 @contextmanager
 def reading(data: memoryview, refuse: Callable[[str], OffloadError]) -> Iterator[MessagePackReader]:
-    """Read a document at the beginning of `data`; `refuse` makes the errors but UsageError."""
+    """Read a document at the start of `data`; `refuse` makes all errors except UsageError."""
     library = messagepack()
     try:
         yield MessagePackReader(data, refuse)

@@ -276,7 +276,8 @@ class _Walk:
 
     def _add_similar(self, data: memoryview, name: bytes, rows: Sequence[tuple[int, int]]) -> None:
         """Add the wanted entries of a member, all or none; raise FormatError."""
-        made, reasons = [], list[tuple[bytes, str]]()
+        made = []
+        reasons: list[tuple[bytes, str]] = []
         for index, use, archives in self.wanted:
             new = use.name(name)
             offset, size = rows[index]

@@ -109,7 +109,7 @@ class _Frozen:
 
 @dataclass_transform(frozen_default=True)
 def frozen(cls: type[_AnyClass]) -> type[_AnyClass]:
-    """Return a frozen class with the annotated fields of `cls`; defaults follow, immutable."""
+    """Return a frozen class with the fields of `cls`, which has no base; defaults are immutable."""
     names = tuple(cls.__annotations__)
     omitted = {*names, "__dict__", "__weakref__"}
     body = {name: value for name, value in cls.__dict__.items() if name not in omitted}

@@ -41,7 +41,10 @@ def _hashable(argument: Any) -> Any:
 
 
 def memoized(size: int) -> Callable[[Callable[P, R]], Memoized[P, R]]:
-    """Cache the `size` latest results by hashable arguments, lists or mappings; not errors."""
+    """Cache the `size` latest results by arguments, working directory and PATH; not errors.
+
+    Arguments are hashable, or lists and mappings of hashable values.
+    """
 
     def decorate(function: Callable[P, R]) -> Memoized[P, R]:
         @functools.lru_cache(maxsize=size)
