@@ -257,16 +257,21 @@ def iter_image_data(
     `devices`, only the images that these would load. `skipped` is also called for images that
     cannot be unpacked; without it, the first one raises.
 
-    :raises UnsupportedError: an image is compressed in a way that only NVIDIA's tools know.
+    :raises UnsupportedError: an image is compressed in a way that only NVIDIA's tools know, or the
+        host object of a COFF file.
     :raises OffloadError: see `iter_images`.
     """
     for image, source, found in listed_images(path, devices, skipped):
-        if error := source.refusal(found.label):
+        try:
+            if refusal := source.refusal(found.label):
+                raise refusal
+            content = source.content.view()
+        except ContentError as error:
             if skipped is None:
-                raise error
+                raise
             skipped(error)
-            continue
-        yield image, source.content.view()
+        else:
+            yield image, content
 
 
 @contextmanager
@@ -276,7 +281,8 @@ def open_image(image: DeviceImage) -> Iterator[memoryview]:
     A host entry that stands for an object file yields that file without the bundle's sections.
     For an image that is not a file range, its container is found and unpacked again.
 
-    :raises UnsupportedError: it is compressed in a way that only NVIDIA's tools know.
+    :raises UnsupportedError: it is compressed in a way that only NVIDIA's tools know, or the host
+        object of a COFF file.
     :raises FileError: the file cannot be read, or has changed since it was listed; for a file
         range, only a file that is now too short is detected.
     """

@@ -203,6 +203,16 @@ def test_scrambled_by_nvidia(tmp_path: Path) -> None:
         list(iter_image_data(path))
 
 
+def test_host_of_coff(tmp_path: Path) -> None:
+    """The host object of a COFF file is unsupported, and its device images are read."""
+    path = coff_bundle(tmp_path / "b.obj")
+    problems: list[OffloadError] = []
+    given = [bytes(data) for _, data in iter_image_data(path, skipped=problems.append)]
+    assert (given, len(problems)) == ([b"code"], 1)
+    with pytest.raises(UnsupportedError, match="found COFF"):
+        list(iter_image_data(path))
+
+
 def open_files() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 

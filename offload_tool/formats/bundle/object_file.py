@@ -134,7 +134,14 @@ def plan_object_bundle(
     """
     if not items:
         raise UsageError("a bundle needs at least one entry")
-    _check_host(host, path)
+    file_format = is_object_file(host)
+    if file_format != "ELF":
+        where = "the host object" if path is None else f"'{path}'"
+        found = f"a {file_format} file" if file_format else "not an object file"
+        raise UsageError(
+            f"{where} is {found}; sections can be added to ELF only. "
+            "Use a type of the binary layout (bc) for other files"
+        )
     present = [entry.id for entry in read_object_bundle(host, path=path)]
     counts = Counter([*present, *(name for name, _ in items)])
     for name, _ in items:
@@ -148,19 +155,13 @@ def plan_object_bundle(
 
 
 def plan_host(host: memoryview, *, path: StrPath | None = None) -> FilePlan:
-    """Return a plan of an ELF file without bundle sections; raise UsageError or ContentError."""
-    _check_host(host, path)
+    """Return a plan of an ELF file without bundle sections; raise ContentError."""
+    if (file_format := is_object_file(host)) != "ELF":
+        raise UnsupportedError(
+            f"expected an ELF file, found {file_format or 'no object'}, from which no sections can "
+            "be removed; use clang-offload-bundler for its host object",
+            path=path,
+        )
     plan = plan_elf(host, removed=lambda name: name.startswith(MAGIC), path=path)
     effective_budget(len(host)).reread(plan.size, path)
     return plan
-
-
-def _check_host(host: memoryview, path: StrPath | None) -> None:
-    file_format = is_object_file(host)
-    if file_format != "ELF":
-        where = "the host object" if path is None else f"'{path}'"
-        found = f"a {file_format} file" if file_format else "not an object file"
-        raise UsageError(
-            f"{where} is {found}; sections can be added to and removed from ELF only. "
-            "Use a type of the binary layout (bc) for other files"
-        )

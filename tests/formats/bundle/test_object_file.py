@@ -171,5 +171,5 @@ def test_impossible_bundles(host: bytes, items: list[tuple[str, int]], message: 
 
 def test_host_of_another_format() -> None:
     """A file from which no sections can be removed is refused."""
-    with pytest.raises(UsageError, match="the host object is not an object file"):
-        plan_host(memoryview(b"text"))
+    with pytest.raises(UnsupportedError, match=r"expected an ELF file, found COFF.*bundler"):
+        plan_host(memoryview(make_coff()))
