@@ -85,26 +85,18 @@ def test_what_appears(project: Project, cache: Cache, case: str) -> None:  # noq
 
 
 def test_library_of_the_compiler(project: Project, cache: Cache) -> None:  # noqa: F811
-    """A compiler whose library is replaced compiles: no launcher sees that by itself."""
+    """A compiler whose library is another one compiles: no launcher sees that by itself."""
     real, folder = str(own_clang().resolve()), project.folder.parent / "llvm"
     variables = {**cache.variables, "OFFLOAD_CLANG": str(clang_in_parts(folder, real, 1))}
     project.write("k.hip", BODY)
     project.sconstruct(
-        f"env['ENV'].update({variables!r})\nenv['OFFLOAD_ARCH'] = ['gfx906']\n"
-        f"env.Replace(OFFLOAD_CLANG={variables['OFFLOAD_CLANG']!r},\n"
+        f"env['ENV'].update({variables!r}, LD_LIBRARY_PATH=ARGUMENTS.get('lib', ''))\n"
+        f"env.Replace(OFFLOAD_ARCH=['gfx906'], OFFLOAD_CLANG={variables['OFFLOAD_CLANG']!r},\n"
         f"    OFFLOAD_LAUNCHER='' if 'alone' in ARGUMENTS else {cache.launcher!r})\n"
         "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
     )
-    command = [
-        "compile",
-        "k.hip",
-        "-o",
-        "k.co",
-        "--target-id=gfx906",
-        "--",
-        "-nogpuinc",
-        "-nogpulib",
-    ]
+    command = ["compile", "k.hip", "-o", "k.co", "--target-id=gfx906"]
+    command += ["--", "-nogpuinc", "-nogpulib"]
     variables["OFFLOAD_LAUNCHER"] = cache.launcher
     found = []
     for number in (1, 2):
@@ -113,6 +105,9 @@ def test_library_of_the_compiler(project: Project, cache: Cache) -> None:  # noq
         assert project.tool(*command, **variables).returncode == 0
         found.append(contents(project.folder, [*OUTPUTS, "k.co"]))
     assert not found[0].items() & found[1].items()
+    write_library(folder / "other", real, 3)
+    project.build(f"lib={folder / 'other'}")
+    assert not contents(project.folder, OUTPUTS).items() & found[1].items()
     project.run("-c")
     project.build("alone=1")
     assert contents(project.folder, OUTPUTS).items() <= found[1].items()

@@ -16,6 +16,7 @@ from offload_tool.passes import openmp
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import found_toolchain, missing
 from tests.scons.conftest import SCONSTRUCT, Project, passes
+from tests.scons.test_launchers import ccache
 
 CPU = "x86_64-pc-linux-gnu"
 TARGETS = ("gfx906", CPU)
@@ -138,6 +139,18 @@ def test_atomic_save(regions: Project, saved: str) -> None:
     (name,), (same,) = (kernels(path) for path in modules(regions))
     assert {name} == {same} != before
     assert f"_{(regions.folder / saved).stat().st_ino:x}_region_" in name
+
+
+def test_compiler_cache(regions: Project, tmp_path: Path) -> None:
+    """A compiler cache gives no module with the names of another inode: its key has the inode."""
+    cache = next(ccache(tmp_path / "ccache"))
+    regions.sconstruct(cache.settings() + OBJECT, HEAD).build()
+    regions.save_anew("work.c")
+    regions.build()
+    assert cache.hits() == 0
+    regions.build("-c")
+    regions.build()
+    assert cache.hits() == len(TARGETS)
 
 
 def test_generated_source(regions: Project) -> None:
