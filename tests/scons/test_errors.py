@@ -236,6 +236,7 @@ WRONG = {
     "OFFLOAD_LAUNCHER='ccache \"x' is not a command: No closing quotation; quote it as": hip(
         "OFFLOAD_LAUNCHER='ccache \"x'"
     ),
+    "cannot not open file '": hip("CCFLAGS='@.'"),
     "OFFLOAD_DIST brings its own launcher; unset OFFLOAD_LAUNCHER": hip(
         "OFFLOAD_LAUNCHER='ccache', OFFLOAD_DIST='/tmp'"
     ),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tests.conftest import identity
-from tests.scons.conftest import NODES, Project
+from tests.scons.conftest import NODES, Project, passes
 from tests.scons.unseen_cases import CASES, Case
 
 OUTPUTS = ("k.gfx906.co", "k.host.o")
@@ -106,3 +106,12 @@ def test_as_a_clean_build(project: Project, name: str, by: str) -> None:
             assert (good, settled) == (True, by not in case.runs_again), (
                 f"change {number}\n{output}"
             )
+
+
+def test_library_that_a_linker_finds(project: Project) -> None:
+    """Which file a linker takes for ``-l``, nobody records: such a pass runs in each build."""
+    project.write("libmore.a", "!<arch>\n")
+    args = ["-Xoffload-linker", "-L.", "-Xoffload-linker", "-lmore"]
+    given = f"env.Replace(OFFLOAD_ARCH='gfx906', OFFLOAD_FLAGS=env['OFFLOAD_FLAGS'] + {args!r})\n"
+    for _ in range(2):
+        assert passes("k.hip", "gfx906")[0] in project.sconstruct(given + NODES).build()
