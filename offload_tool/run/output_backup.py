@@ -52,15 +52,12 @@ class OutputBackup:
 
     def restore_if_equal(self) -> None:
         """Restore the old output if the new one has the same bytes."""
-        try:
-            old, new = os.stat(self._old), os.stat(self._new)
-        except FileNotFoundError:
-            return
-        if old.st_size == new.st_size:
-            import filecmp
+        with suppress(FileNotFoundError):  # another call has taken it
+            if os.path.getsize(self._old) == os.path.getsize(self._new):
+                import filecmp
 
-            if filecmp.cmp(self._old, self._new, shallow=False):
-                self.restore()
+                if filecmp.cmp(self._old, self._new, shallow=False):
+                    self.restore()
 
     def restore(self) -> None:
         """Restore the old output, if any; a killed run may have left it behind."""

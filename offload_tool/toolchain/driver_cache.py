@@ -199,7 +199,7 @@ def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> 
     def find() -> list[str]:
         jobs = query_front_end(command, environment).jobs
         named = (file for job in jobs for file in option_values(job, "-mlink-builtin-bitcode"))
-        return [what, *dict.fromkeys(named)]
+        return [what, *dict.fromkeys(named)]  # an empty list would not be stored
 
     found = cached_args(what, command, environment, find, front_end=command, local=True)
     return tuple(found[1:])
