@@ -230,10 +230,12 @@ class Memory:
         each = next(each for each in self._passes if number in each.numbers)
         if self._old_texts.get(f"{each.target} {MESSAGES}"):
             return "it has printed messages the last time"
-        record, reason = each.run.record, each.run.reason
-        is_cut_off = record is not None and len(record.bitcode) == len(digest_of(b""))
-        is_source = reason is not None and reason.subject == self._plan.source
-        if is_source and is_cut_off and not self._old_texts.get(f"{each.target} {PCH}"):
+        record, reason, source = each.run.record, each.run.reason, self._plan.source
+        if record is None or reason is None or self._old_texts.get(f"{each.target} {PCH}"):
+            return ""
+        may_be_cut_off = reason.subject == source and len(record.bitcode) == len(digest_of(b""))
+        others = ((name, digest) for name, digest in record.inputs.items() if name != source)
+        if may_be_cut_off and all(self.digests.digest(name) == digest for name, digest in others):
             return "it ran without the last time, and only its source has changed"
         return ""
 

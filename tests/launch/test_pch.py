@@ -112,6 +112,9 @@ def test_source_alone(project: Project) -> None:
     assert project.compiled("t") == dict.fromkeys(ALL, WITH)
     project.write("s.hip", f'#include "common.h"\n// new\n{BODY}')
     assert {why[:29] for why in project.compiled("s").values()} == {"it ran without the last time,"}
+    project.write("s.hip", f'#include "common.h"\n// both\n{BODY}')
+    project.write("common.h", f"{HEADER}// both\n")
+    assert project.compiled("s") == dict.fromkeys(ALL, FIRST)
 
 
 def test_inputs(project: Project) -> None:
