@@ -96,12 +96,7 @@ def _symbols(tables: ElfTables) -> tuple[dict[bytes, int], set[bytes]]:
 def _notes(tables: ElfTables) -> Iterator[memoryview]:
     found = False
     note_sections = (tables.content(index) for index in tables.of_type(elf.SHT_NOTE))
-    note_segments = (
-        tables.data[row.p_offset : row.p_offset + row.p_filesz]
-        for row in tables.segments
-        if row.p_type == elf.PT_NOTE
-    )
-    for areas in (note_sections, note_segments):
+    for areas in (note_sections, _note_segments(tables)):
         for area in areas:
             for name, number, description in tables.elf_class.unpack_notes(area):
                 if (name, number) == (_NOTE, _METADATA):
@@ -112,6 +107,12 @@ def _notes(tables: ElfTables) -> Iterator[memoryview]:
                     raise UnsupportedError(message, path=tables.path, field="NT_AMD_HSA_METADATA")
         if found:  # the segments contain the same notes
             return
+
+
+def _note_segments(tables: ElfTables) -> Iterator[memoryview]:
+    for row in tables.segments:  # read only without notes in sections; it may be broken
+        if row.p_type == elf.PT_NOTE:
+            yield tables.data[row.p_offset : row.p_offset + row.p_filesz]
 
 
 class _Metadata:

@@ -45,6 +45,10 @@ def test_as_readelf(target: str, flags: tuple[str, ...], llvm: Tool, tmp_path: P
     assert by_name["simple"].max_workgroup_size == 128
     assert by_name["stacked"].scratch
     assert all(kernel.code_size for kernel in ours)
+    if not flags:  # with notes in sections, program headers do not matter
+        data = bytearray(code.read_bytes())
+        data[64 + 39] = 1  # the size of the first
+        assert read_amdgpu_kernels(memoryview(data)) == ours
 
 
 def test_what_is_read() -> None:
