@@ -198,9 +198,9 @@ class _Split:
         from offload_tool.launch.pch import LAUNCHED, PlannedPchs, wanted_headers
 
         memory, wanted = self._memory, wanted_headers(self._environ)
-        if memory is None:
+        if wanted and memory is None:
             self._report("without precompiled headers: the compile is not remembered")
-        if memory is None or not wanted:
+        if not wanted or memory is None:
             return None
         pchs = PlannedPchs(wanted, self._plan, self._environ, memory.identity, memory.digests)
         passes = {
