@@ -86,7 +86,7 @@ def wrapper_code_objects(
 
 
 def neighbouring_archives(tables: ElfTables, path: str) -> list[str]:
-    """Return the archives that the loader would find for a host program; raise FormatError, too."""
+    """Return the archives that the loader would find for a host program; raise FormatError."""
     with ExitStack() as stack:
         archives = _Archives(_Folder(path, stack))
         wrappers = marked_wrappers(tables)

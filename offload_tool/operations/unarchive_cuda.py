@@ -45,9 +45,10 @@ _LETTERS = ("", "f", "a")
 def unbundle_cuda_library(
     path: StrPath, output: StrPath, processor: str, *, allow_missing: bool = False
 ) -> None:
-    """Write the archive of the code for `processor` in an archive or object, if it is not equal.
+    """Write the archive of a library's code for `processor`; leave an equal one untouched.
 
-    Raises OffloadError if no member has code for it, without `allow_missing`; FormatError.
+    The library is an archive or one object. Raises OffloadError if no member has code for the
+    processor, without `allow_missing`, or FormatError.
     """
     archive = GrowingArchive()
     with Spool() as spool:
