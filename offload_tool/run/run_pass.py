@@ -162,7 +162,7 @@ def run_pass(
     if runner is None and parts.needs_host_ir and wanted.stage == "device":
         from offload_tool.run.openmp_jobs import run_device_pass
 
-        runner = functools.partial(run_device_pass, run=run_command)
+        return produce_output(job, functools.partial(run_device_pass, run=run_command))
     return produce_output(job, runner)
 
 
