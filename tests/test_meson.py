@@ -18,7 +18,6 @@ from offload_tool import list_images
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import ROOT, missing, program
-from tests.scons.conftest import described
 from tests.scripts import counting_launcher, script
 
 TARGETS = ["gfx906", "gfx90a:xnack+", "gfx942"]
@@ -57,8 +56,14 @@ def compiles_since(folder: Path) -> list[str]:
     log = folder / "compiles.log"
     lines = log.read_text().splitlines() if log.exists() else []
     log.unlink(missing_ok=True)
-    words = (described(line).split() for line in lines)
-    return sorted(f"{Path(source).stem} {target}" for source, target in words)
+    return sorted(map(_described, lines))
+
+
+def _described(command: str) -> str:
+    target = re.search(r" --offload-arch=(\S+)", command)
+    assert target or " --offload-host-only " in command, command
+    (source,) = (Path(word) for word in command.split() if word.endswith(".hip"))
+    return f"{source.stem} {target[1] if target else 'host'}"
 
 
 def passes(*names: str) -> list[str]:
