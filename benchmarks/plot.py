@@ -47,7 +47,7 @@ def draw(
 
 def draw_ratios(file: Path, title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
     """Draw, for each build in `rows`, the time of each tool, as multiples of the first tool's."""
-    axes = _axes((6.4, 5))
+    axes = _axes((6.4, 7))
     tools = [*next(iter(rows.values()))][1:]
     height = 0.8 / len(tools)
     for number, (tool, color) in enumerate(zip(tools, _COLORS, strict=False)):
@@ -60,7 +60,7 @@ def draw_ratios(file: Path, title: str, rows: Mapping[str, Mapping[str, float]])
     axes.invert_yaxis()
     axes.set(title=title, xlabel="processor time, as multiples of the compiler driver's")
     axes.margins(x=0.1)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.3, -0.12), ncols=len(tools))
+    axes.legend(loc="upper center", bbox_to_anchor=(0.3, -0.08), ncols=3)
     _save(axes, file)
 
 
