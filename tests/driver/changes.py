@@ -255,7 +255,8 @@ class _Chooser:
         like = rng.choice(state.stems)
         text = state.files[state.source_file(like + state.suffix)].replace(_MAIN, "")
         source = stem + state.suffix
-        if state.kind != "openmp" and rng.random() < 0.4:  # with the inode in names of regions
+        # OpenMP has the inode in names of regions; a copy has none of the headers of a repository.
+        if state.kind != "openmp" and state.layout != "repository" and rng.random() < 0.4:
             state.generated.append((source, f"{source}.txt"))
         state.files[state.source_file(source)] = re.sub(rf"_{like}\b", f"_{stem}", text)
         state.stems.insert(0, stem)
