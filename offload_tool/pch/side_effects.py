@@ -247,7 +247,7 @@ def source_start(recipe: PchRecipe, inputs: Sequence[str]) -> SourceStart | None
     if file_stat(file) is None:
         from offload_tool.io import replace_file
 
-        depfile = sibling(recipe.file, ".before.d")
+        depfile = sibling(recipe.file, f".{os.urandom(8).hex()}.d")  # another pass may do the same
         args = ("-w", "-E", "-dM", *dependency_flags(depfile), os.devnull)
         try:
             status, macros = run_quietly(recipe.with_args(*args), recipe.environment)
