@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 
-from offload_tool.clang.depfile import read_depfile
+from offload_tool.clang.depfile import clang_depfile, read_depfile
 from offload_tool.clang.driver import option_values
 from offload_tool.clang.environment import ImplicitInputs, folders_of_job
 from offload_tool.clang.job_plan import HOST, DriverJob, DriverPlan
@@ -39,7 +39,6 @@ from offload_tool.io.file_digests import DigestCache, content_of, digest_of
 from offload_tool.io.paths import sibling
 from offload_tool.launch.planned_pass import ALL_HEADERS
 from offload_tool.launch.scheduler import Step
-from offload_tool.launch.write_result import clang_depfile
 from offload_tool.manifest.output_state import pass_run
 from offload_tool.passes.command import Command
 from offload_tool.pch import pch
@@ -126,8 +125,7 @@ class PlannedPchs:
         if candidate is None:
             return f"its first includes have no header of {SWITCH}; '{candidates.stop}' ends them"
         recipe = self._recipe(job, candidate.headers)
-        found = pch.find_usable(recipe, job.source)
-        if found not in (pch.MISSING, pch.STALE):
+        if (found := _known(recipe, job.source)) is not None:
             return found
         os.makedirs(FOLDER, exist_ok=True)
         mark, state = sibling(recipe.file, ".mark"), self._state(recipe, candidate)
@@ -136,12 +134,11 @@ class PlannedPchs:
                 file.write(state)
             return _NEW
         with _locked(sibling(recipe.file, ".lock"), waits=waits):
-            found = pch.find_usable(recipe, job.source)
-            if found in (pch.MISSING, pch.STALE):
-                pch.make_pch(recipe, candidate, refuses_errors=True)
-                _remove_unused()
-                found = pch.find_usable(recipe, job.source)
-        return found
+            if (found := _known(recipe, job.source)) is not None:
+                return found
+            pch.make_pch(recipe, candidate, refuses_errors=True)
+            _remove_unused()
+            return pch.find_usable(recipe, job.source)
 
     def _is_wanted(self, candidate: Candidate) -> bool:
         names = [each[1:-1] for each in candidate.headers]
@@ -182,8 +179,8 @@ class PlannedPchs:
         self, steps: list[Step], depfiles: Mapping[int, str], report: Callable[[str], None]
     ) -> None:
         """Insert the front ends with PCHs before those without; `depfiles` are as in `Memory`."""
-        for number, usable in sorted(self._found.items(), key=lambda item: item[0]):
-            job = self._plan.jobs[number]
+        for number in sorted(self._found):
+            usable, job = self._found[number], self._plan.jobs[number]
             if isinstance(usable, str):
                 report(f"{job.target}: without a precompiled header: {usable}")
                 continue
@@ -196,6 +193,13 @@ class PlannedPchs:
             front.needs = [verdict.number]
             verdict.call = partial(_judge, usable, job, depfiles[number], trial, front, report)
             steps += [trial, verdict]
+
+
+def _known(recipe: PchRecipe, source: str) -> pch.UsablePch | str | None:
+    """Return the PCH for a source, or why a current one is not used; None if it is to be made."""
+    found = pch.find_usable(recipe, source)
+    is_made = not isinstance(found, str) or pch.inputs_if_current(recipe) is not None
+    return found if is_made else None
 
 
 def _judge(

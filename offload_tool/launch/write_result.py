@@ -36,7 +36,6 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import UnsupportedError
 from offload_tool.io.file_digests import content_of
 from offload_tool.io.paths import replace_small_file
 
@@ -47,8 +46,6 @@ if TYPE_CHECKING:
 _VARIABLES = ("OFFLOAD_BUNDLER", "COMPRESSED_BUNDLE_")
 """Prefixes of variables that make the bundler compress, or print more."""
 _DEV_NULL = "/dev/null"
-_DEPFILE_WIDTH = 75
-"""Columns after which clang continues a rule in the next line."""
 PLACEHOLDER_FILE = os.path.join(os.path.dirname(__file__), "placeholder.txt")
 """The file embedded at first: of an unusual size, and too long for an optimizer to copy it. It is
 the same in all runs, so that a compiler cache recognises the host pass."""
@@ -145,35 +142,6 @@ def exchange_images(host: InputFile, old: bytes, images: str, output: str) -> No
             plan.bound(host, [content]).write_to(out)
         else:
             out.copy(host)
-
-
-def clang_depfile(targets: Iterable[str], names: Iterable[str], *, phony: bool) -> bytes:
-    """Return the depfile that clang writes for files that it has read; the first is the source.
-
-    Source: clang's ``DependencyFileGenerator``; clang 19 to 23, observed.
-
-    :raises UnsupportedError: clang replaces backslashes in names.
-    """
-    out: list[bytes] = []
-    column = 0
-    for target in map(os.fsencode, targets):
-        is_wrapped = bool(column) and column + len(target) + 2 > _DEPFILE_WIDTH
-        out += [b" \\\n  " if is_wrapped else b" " * bool(column), target]
-        column = len(target) + (2 if is_wrapped else column + bool(column))
-    out.append(b":")
-    column += 1
-    files = [*map(os.fsencode, names)]
-    escaped = [re.sub(rb"[ #]", rb"\\\g<0>", name).replace(b"$", b"$$") for name in files]
-    for name, text in zip(files, escaped, strict=True):
-        if b"\\" in name:
-            raise UnsupportedError("depfiles replace its backslashes", path=os.fsdecode(name))
-        if column + len(name) + 3 > _DEPFILE_WIDTH:
-            out.append(b" \\\n ")
-            column = 2
-        out.append(b" " + text)
-        column += len(name) + 1
-    rules = [text + b":\n" for text in escaped[1:]] if phony else []
-    return b"".join([*out, b"\n", *rules])
 
 
 def merge_depfiles(host: bytes, devices: Iterable[bytes], *, phony: bool) -> bytes:

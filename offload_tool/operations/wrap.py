@@ -1,6 +1,6 @@
 """Wrap device images into a module that registers them when the host program starts.
 
-A compiler makes bitcode of the images' bytes as text, with about 12 bytes of memory for each. It
+A compiler makes bitcode of the images' bytes as text, with 12 to 15 bytes of memory for each. It
 makes an object around placeholders, and the kernel copies the bytes from file to file: memory use
 does not depend on their size.
 """
@@ -54,7 +54,7 @@ riscv32 riscv64 s390x sparc sparc64 thumb x86_64
 """
 MAX_IMAGE_SIZE = (1 << 32) - 1
 """Bytes; bitcode counts them in 32 bits."""
-_MEMORY = 12  # bytes that LLVM needs for each byte of an image in bitcode
+_MEMORY = 12  # bytes that llvmlite needs for each byte of an image in bitcode; clang, 15
 ELF_HOSTS = frozenset(_ELF_ARCHES.split())
 """Architectures supported for ELF objects."""
 _ELF_SYSTEMS = frozenset(("", "freebsd", "linux", "netbsd", "openbsd"))
@@ -85,7 +85,7 @@ class WrapOptions:
     add_notes: bool = False
     """Whether ELF images get a note section that marks them as OpenMP."""
     as_object: bool | None = None
-    """Whether the result is an object file, ready to link, or LLVM bitcode, which takes about 12
+    """Whether the result is an object file, ready to link, or LLVM bitcode, which takes 12 to 15
     times the memory of the images. None: it is an object if its name ends in ``.o`` or ``.obj``."""
 
 

@@ -74,8 +74,6 @@ if TYPE_CHECKING:
 _REFUSAL = b"offload: no precompiled header: "
 MESSAGES = "messages of the compiler: mend or disable them"
 ERRORS = "headers that do not compile by themselves: mend what they do not include"
-MISSING = "no precompiled header is there: make it first"
-STALE = "the precompiled header is of other flags, or out of date: make it again"
 SMALL = "small headers: name them in OFFLOAD_PCH to precompile them all the same"
 _ACTIONS = ("-c", "-S", "-emit-obj", "-emit-llvm-bc")
 _LONGEST_REASON = 1 << 12
@@ -249,7 +247,7 @@ def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
     """Return the current PCH for a source, or why the source compiles without."""
     text = content_of(recipe.text_file)
     if not text:
-        return MISSING
+        return "no precompiled header is there: make it first"
     found = recipe.search_path.candidates(source)
     candidate = next(
         (each for each in found.all if includes_text(each.headers, recipe.folder) == text), None
@@ -261,7 +259,7 @@ def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
         )
     read = inputs_if_current(recipe)
     if read is None:
-        return STALE
+        return "the precompiled header is of other flags, or out of date: make it again"
     if reason := refusal_of(recipe.file):
         return reason
     options = read_options(recipe.names_file)

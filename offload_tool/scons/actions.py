@@ -259,8 +259,9 @@ def _extract(given: Operands) -> None:
 def _fatbin(given: Operands) -> None:
     from offload_tool.operations.embed import write_cuda_fatbin
 
-    images = list(zip(given.spec.pop("processors"), given.inputs, strict=True))
-    write_cuda_fatbin(images, given.output, **given.spec)
+    options = {**given.spec}
+    images = list(zip(options.pop("processors"), given.inputs, strict=True))
+    write_cuda_fatbin(images, given.output, **options)
 
 
 def _kpack(given: Operands) -> None:
@@ -327,14 +328,15 @@ def _wrap(given: Operands) -> None:
     from offload_tool.operations.wrap import WrapOptions, wrap_images
     from offload_tool.passes.registration import HostCompiler
 
-    spec = given.spec
+    options = {**given.spec}
+    kind, triple = options.pop("kind"), options.pop("triple")
     wrap_images(
         given.inputs,
         given.output,
-        kind=spec.pop("kind"),
-        triple=spec.pop("triple"),
+        kind=kind,
+        triple=triple,
         # Target IDs were read where the builder was called.
-        options=WrapOptions(**spec, allow_unknown=True),
+        options=WrapOptions(**options, allow_unknown=True),
         compiler=HostCompiler(given.clang, given.env["ENV"]),
         warn=given.warn,
     )
