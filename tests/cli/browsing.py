@@ -43,6 +43,17 @@ class Browser:
     def find(self, selector: str) -> Any:
         return self.driver.find_element("css selector", selector)
 
+    def follow(self, selector: str) -> None:
+        """Click a link to another view; return when the page shows that view.
+
+        The browser dispatches "hashchange" later than the click; the page listens to it first.
+        """
+        self.driver.execute_async_script(
+            "addEventListener('hashchange', () => arguments[1](), { once: true });"
+            "arguments[0].click()",
+            self.find(selector),
+        )
+
     def rows(self, selector: str) -> list[list[str]]:
         script = (
             "return [...document.querySelector(arguments[0]).tBodies[0].rows]"

@@ -452,10 +452,10 @@ def test_address(browser: Browser, page: Path) -> None:
     driver.refresh()
     rows = browser.rows("#all-kernels")
     assert [row[:2] for row in rows] == [["spiller", "gfx1100"]]
-    browser.find("#all-kernels tbody a").click()
+    browser.follow("#all-kernels tbody a")
     assert driver.current_url.endswith("#kernels?kernel=spiller")
     assert driver.switch_to.active_element.text == "spiller"
-    browser.find("#one-kernel a").click()
+    browser.follow("#one-kernel a")
     assert driver.current_url == page.as_uri() + state
     assert browser.rows("#all-kernels") == rows
 
@@ -472,7 +472,7 @@ def test_side_by_side(browser: Browser, page: Path) -> None:
     rows = {row[0]: row[1:] for row in browser.rows(".side")}
     assert rows["VGPR spills"] == ["\u2260", "12 +12", "0", "24 +24"]
     browser.open(page, "#kernels?kernel=grower")
-    browser.find("#one-kernel a[href^='#changes']").click()
+    browser.follow("#one-kernel a[href^='#changes']")
     assert [row[0] for row in browser.rows("#changed-kernels")] == ["grower"]
     assert browser.find("#changes input").get_attribute("value") == "grower"
 
