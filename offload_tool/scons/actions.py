@@ -1,8 +1,7 @@
 """The actions of the tool's nodes, and the builder of nodes with each action.
 
-Operations run inside SCons. The signature of such an action has its verb, `FORMAT_VERSION` and the
-spec (``_OFFLOAD_SPEC``): the options that affect the result. Checks of what a command has made sign
-their verb alone.
+Operations run inside SCons. The signature of such an action has its verb, `FORMAT_VERSION` and its
+options (``_OFFLOAD_SPEC``). Checks of what a command has made sign their verb alone.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import SCons.Action
@@ -48,16 +47,6 @@ class Operands:
         self.inputs = [str(source) for source in sources]
         self.env = env
 
-    @cached_property
-    def spec(self) -> Any:
-        """The options in the action's signature: see `spec`."""
-        return json.loads(self.env["_OFFLOAD_SPEC"])
-
-    @property
-    def clang(self) -> list[str]:
-        """The first arguments of the compiler's command."""
-        return [*self.env["_OFFLOAD_CLANG"], *self.env["_OFFLOAD_LOCAL_FLAGS"]]
-
     def warn(self, text: str) -> None:
         """Print an operation's warning, as the command line does."""
         sys.stderr.write(f"offload: warning: [{self.output}] {text}\n")
@@ -83,35 +72,35 @@ def _archive(given: Operands) -> None:
     create_archive([(os.path.basename(path), path) for path in given.inputs], given.output)
 
 
-def _bundle(given: Operands) -> None:
+def _bundle(
+    given: Operands, entries: Any, file_type: str, alignment: int, compression: list[Any]
+) -> None:
     from offload_tool.operations.bundle import bundle_files
 
-    spec = given.spec
     items = [
         (BundleEntryID.read(entry), None if index is None else given.inputs[index])
-        for entry, index in spec["entries"]
+        for entry, index in entries
     ]
     for entry, path in items:
-        if spec["file_type"] == "o" and entry.kind == "host" and path is not None:
+        if file_type == "o" and entry.kind == "host" and path is not None:
             check_holds_code(path)
     bundle_files(
         items,
         given.output,
-        file_type=spec["file_type"],
-        alignment=spec["alignment"],
-        compression=_compression(spec),
+        file_type=file_type,
+        alignment=alignment,
+        compression=_compression(*compression),
         warn=given.warn,
     )
 
 
-def _compression(spec: Any) -> Any:
+def _compression(method: Any, *settings: Any) -> Any:
     from offload_tool.operations.bundle import Compression
 
-    method, *settings = spec["compression"]
     return Compression(method, *settings) if method else None
 
 
-def _device_archive(given: Operands) -> None:
+def _device_archive(given: Operands, entry: str, **options: bool) -> None:
     from offload_tool.containers.find import find_containers
     from offload_tool.operations.unarchive import (
         ArchiveOptions,
@@ -119,13 +108,10 @@ def _device_archive(given: Operands) -> None:
         unbundle_archive,
     )
 
-    spec = given.spec
-    outputs = {BundleEntryID.parse(spec["entry"]): given.output}
-    options = ArchiveOptions(offload_binaries=True, **spec.get("options", {}))
+    outputs = {BundleEntryID.parse(entry): given.output}
+    own = ArchiveOptions(offload_binaries=True, **options)
     try:
-        unbundle_archive(
-            given.inputs[0], outputs, options=options, keep_equal=True, warn=given.warn
-        )
+        unbundle_archive(given.inputs[0], outputs, options=own, keep_equal=True, warn=given.warn)
     except MissingCodeObjectError as error:
         found: set[str] = set()
         with suppress(NoContainerError):
@@ -136,88 +122,81 @@ def _device_archive(given: Operands) -> None:
         ) from None
 
 
-def _cuda_archive(given: Operands) -> None:
+def _cuda_archive(given: Operands, processor: str, allow_missing: bool) -> None:
     from offload_tool.operations.unarchive_cuda import unbundle_cuda_library
 
-    processor, missing = given.spec["processor"], given.spec["allow_missing"]
-    unbundle_cuda_library(given.inputs[0], given.output, processor, allow_missing=missing)
+    unbundle_cuda_library(given.inputs[0], given.output, processor, allow_missing=allow_missing)
 
 
-def _embed(given: Operands) -> None:
-    from offload_tool.operations.embed import EmbedOptions, embed_bundle, embed_tools_marker
+def _embed(given: Operands, host_triple: str, cuid: str | None, **options: Any) -> None:
+    from offload_tool.operations.embed import EmbedOptions, embed_bundle
 
-    spec = given.spec
-    if spec.get("for_tools", False):
-        embed_tools_marker(given.inputs[0], given.output, host_triple=spec["host_triple"])
-        return
     # Without host objects, the linker decides whether one refers to the bundle.
     embed_bundle(
         given.inputs[0],
         given.output,
-        host_triple=spec["host_triple"],
-        cuid=spec["cuid"],
+        host_triple=host_triple,
+        cuid=cuid,
         host_files=given.inputs[1:],
-        options=EmbedOptions(
-            registers_entries=spec["registers_entries"],
-            is_marker=spec.get("marker", False),
-            as_archive=spec["cuid"] is not None,
-            library=spec.get("library", ""),
-        ),
+        options=EmbedOptions(as_archive=cuid is not None, **options),
     )
 
 
-def _embed_cuda(given: Operands) -> None:
+def _embed_for_tools(given: Operands, host_triple: str) -> None:
+    from offload_tool.operations.embed import embed_tools_marker
+
+    embed_tools_marker(given.inputs[0], given.output, host_triple=host_triple)
+
+
+def _embed_cuda(given: Operands, relocatable: bool = False) -> None:
     from offload_tool.operations.embed import embed_cuda_fatbin
 
     host, fatbin = given.inputs
-    if given.spec.get("relocatable", False):
+    if relocatable:
         check_no_entries(host)
     embed_cuda_fatbin(host, fatbin, given.output)
 
 
-def _embed_linked_cuda(given: Operands) -> None:
+def _embed_linked_cuda(given: Operands, sources: int, library: str = "") -> None:
     from offload_tool.nvidia.linked_fatbin import embed_fat_binaries
 
     linked, *rest = given.inputs
-    count = given.spec["sources"]
     embed_fat_binaries(
         given.output,
         given.env["_OFFLOAD_CC"],
         given.env["ENV"],
         linked,
-        rest[:count],
-        others=rest[count:],
+        rest[:sources],
+        others=rest[sources:],
         runtimes=given.env["_OFFLOAD_LINK_LIBRARIES"],
-        library=given.spec.get("library", ""),
+        library=library,
     )
 
 
-def _register_cuda(given: Operands) -> None:
+def _register_cuda(given: Operands, sources: int, library: str = "") -> None:
     from offload_tool.nvidia.linked_fatbin import compile_registration, starts_kernels
     from offload_tool.passes.registration import library_flags
 
     env, files = given.env, given.inputs[1:]
-    hosts = files[given.spec["sources"] :]
     # Not always: two libraries with device links of their own may not register the same module.
     runtimes = env["_OFFLOAD_LINK_LIBRARIES"] if any(map(starts_kernels, files)) else []
-    command = [*env["_OFFLOAD_CC"], *library_flags(given.spec.get("library", ""))]
-    compile_registration(given.output, command, env["ENV"], hosts, runtimes)
+    command = [*env["_OFFLOAD_CC"], *library_flags(library)]
+    compile_registration(given.output, command, env["ENV"], files[sources:], runtimes)
 
 
-def _merge_library(given: Operands) -> None:
+def _merge_library(given: Operands, libraries: int, library: str) -> None:
     from offload_tool.passes.registration import merge_library
 
-    env, spec = given.env, given.spec
-    count = len(given.inputs) - spec["libraries"]
-    files, libraries = given.inputs[:count], given.inputs[count:]
-    merge_library(given.output, env["_OFFLOAD_LLD"], env["ENV"], files, libraries, spec["library"])
+    env, count = given.env, len(given.inputs) - libraries
+    files, merged = given.inputs[:count], given.inputs[count:]
+    merge_library(given.output, env["_OFFLOAD_LLD"], env["ENV"], files, merged, library)
 
 
-def _link_cuda(given: Operands) -> None:
+def _link_cuda(given: Operands, arguments: list[str]) -> None:
     from offload_tool.nvidia.nvlink import link_cubins
 
     env = given.env
-    command = [*env["_OFFLOAD_LINKER"], *given.spec["arguments"]]
+    command = [*env["_OFFLOAD_LINKER"], *arguments]
     link_cubins(given.output, command, given.inputs, env["ENV"], env["_OFFLOAD_LINK_LIBRARIES"])
     check_cubin(given.output)
 
@@ -230,7 +209,7 @@ def _embed_package(given: Operands) -> None:
     embed_offload_binary(host, package, given.output)
 
 
-def _extract(given: Operands) -> None:
+def _extract(given: Operands, kind: str, triple: str, arch: str, archive: bool = False) -> None:
     from offload_tool.operations.unpackage import (
         ExtractOptions,
         ImageFilter,
@@ -238,29 +217,24 @@ def _extract(given: Operands) -> None:
         extract_images,
     )
 
-    spec = given.spec
-    strings = dict(spec["strings"])
-    triple = strings.pop("triple")
-    wanted = ImageFilter(strings, spec["kind"], given.output, triple=triple)
-    options = ExtractOptions(archive=spec.get("archive", False), one_each=True)
+    wanted = ImageFilter({"arch": arch}, kind, given.output, triple=triple)
+    options = ExtractOptions(archive=archive, one_each=True)
     try:
         written = extract_images(given.inputs[0], [wanted], options=options, warn=given.warn)
     except SeveralImagesError as error:
         way_out = "OFFLOAD_EXTRACT_ARCHIVE=True makes an archive of them"
         raise UsageError(f"{error}; {way_out}") from None
     if not written:
-        text = ", ".join(f"{key} {value}" for key, value in spec["strings"].items())
         raise UsageError(
-            f"'{given.inputs[0]}': no image of {spec['kind']} with {text}; "
+            f"'{given.inputs[0]}': no image of {kind} with arch {arch}, triple {triple}; "
             "'offload-tool list' shows what there is"
         )
 
 
-def _fatbin(given: Operands) -> None:
+def _fatbin(given: Operands, processors: list[str], **options: Any) -> None:
     from offload_tool.operations.embed import write_cuda_fatbin
 
-    options = {**given.spec}
-    images = list(zip(options.pop("processors"), given.inputs, strict=True))
+    images = list(zip(processors, given.inputs, strict=True))
     write_cuda_fatbin(images, given.output, **options)
 
 
@@ -286,50 +260,47 @@ def _mark(given: Operands) -> None:
     mark_host_file(given.inputs[0], given.output)
 
 
-def _marker(given: Operands) -> None:
+def _marker(given: Operands, kernel_name: str, paths: list[str], interface: bool) -> None:
     from offload_tool.formats.kpack.marker import KpackMarker
     from offload_tool.operations.embed import interface_of, write_marker
 
-    spec = given.spec
-    suffix = f"@{interface_of(given.inputs)}" if spec["interface"] else ""
-    marker = KpackMarker(spec["kernel_name"] + suffix, tuple(spec["paths"]))
-    write_marker(marker, given.output)
+    suffix = f"@{interface_of(given.inputs)}" if interface else ""
+    write_marker(KpackMarker(kernel_name + suffix, tuple(paths)), given.output)
 
 
-def _package(given: Operands) -> None:
+def _package(given: Operands, images: Any, base: bool = False) -> None:
     from offload_tool.formats.offload_binary import ImageKind
     from offload_tool.operations.package import PackagedImage, package_images
 
-    images = []
-    base = given.inputs[-1] if given.spec.get("base", False) else None
-    for file, values in zip(given.inputs, given.spec["images"], strict=base is None):
+    packaged = []
+    for file, values in zip(given.inputs, images, strict=not base):
         strings = {key: values[key] for key in ("triple", "arch") if values[key]}
         strings.update(values.get("keys", {}))
         image_kind = ImageKind[values["image_kind"]] if "image_kind" in values else None
-        images.append(PackagedImage(file, strings, values["kind"], image_kind))
-    package_images(images, given.output, base=base)
+        packaged.append(PackagedImage(file, strings, values["kind"], image_kind))
+    package_images(packaged, given.output, base=given.inputs[-1] if base else None)
 
 
-def _repack(given: Operands) -> None:
+def _repack(given: Operands, alignment: int, compression: list[Any]) -> None:
     from offload_tool.operations.bundle import repack_bundle
 
-    compression, alignment = _compression(given.spec), given.spec["alignment"]
-    repack_bundle(given.inputs[0], given.output, compression=compression, alignment=alignment)
+    made = _compression(*compression)
+    repack_bundle(given.inputs[0], given.output, compression=made, alignment=alignment)
 
 
-def _unbundle(given: Operands) -> None:
+def _unbundle(given: Operands, entry: str, **options: Any) -> None:
     from offload_tool.operations.unbundle import unbundle_file
 
-    outputs = {BundleEntryID.parse(given.spec["entry"]): given.output}
-    unbundle_file(given.inputs[0], outputs, one_each=True, **given.spec.get("options", {}))
+    outputs = {BundleEntryID.parse(entry): given.output}
+    unbundle_file(given.inputs[0], outputs, one_each=True, **options)
 
 
-def _wrap(given: Operands) -> None:
+def _wrap(given: Operands, kind: Any, triple: str, **options: Any) -> None:
     from offload_tool.operations.wrap import WrapOptions, wrap_images
     from offload_tool.passes.registration import HostCompiler
 
-    options = {**given.spec}
-    kind, triple = options.pop("kind"), options.pop("triple")
+    env = given.env
+    command = [*env["_OFFLOAD_CLANG"], *env["_OFFLOAD_LOCAL_FLAGS"]]
     wrap_images(
         given.inputs,
         given.output,
@@ -337,14 +308,9 @@ def _wrap(given: Operands) -> None:
         triple=triple,
         # Target IDs were read where the builder was called.
         options=WrapOptions(**options, allow_unknown=True),
-        compiler=HostCompiler(given.clang, given.env["ENV"]),
+        compiler=HostCompiler(command, env["ENV"]),
         warn=given.warn,
     )
-
-
-def spec(**values: Any) -> str:
-    """Return the text that represents an operation's options in its signature."""
-    return json.dumps(values, sort_keys=True)
 
 
 def action(verb: str, do: Callable[[Operands], None], **keywords: Any) -> compat.SignedAction:
@@ -366,9 +332,33 @@ def check(verb: str, do: Callable[[Operands], None]) -> compat.SignedAction:
     return action(verb, do, cmdstr=None)
 
 
-def _operation(verb: str, do: Callable[[Operands], None], message: str) -> NodeBuilder:
+class Operation(NodeBuilder):
+    """A builder whose keyword arguments are the operation's signed options, of JSON's types."""
+
+    def __init__(self, verb: str, do: Callable[..., None], message: str) -> None:
+        def run(given: Operands) -> None:
+            do(given, **json.loads(given.env["_OFFLOAD_SPEC"]))
+
+        super().__init__(_operation_action(verb, run, message))
+
+    def __call__(
+        self,
+        env: Environment,
+        node: Node,
+        sources: list[Node],
+        variables: Mapping[str, Any] = MappingProxyType({}),
+        **options: Any,
+    ) -> Node:
+        """Declare the node; see `NodeBuilder`."""
+        spec = json.dumps(options, sort_keys=True)
+        return super().__call__(env, node, sources, **variables, _OFFLOAD_SPEC=spec)
+
+
+def _operation_action(
+    verb: str, run: Callable[[Operands], None], message: str
+) -> compat.SignedAction:
     keywords = {"cmdstr": f"$OFFLOAD{message}COMSTR", "varlist": ("_OFFLOAD_SPEC",)}
-    return NodeBuilder(action(f"{verb} {FORMAT_VERSION}", do, **keywords))
+    return action(f"{verb} {FORMAT_VERSION}", run, **keywords)
 
 
 def _command(name: str, check: Any = None, **made: Any) -> NodeBuilder:
@@ -408,23 +398,24 @@ PTXAS = _command(
     target_scanner=flags_scanner("OFFLOAD_PTXAS_FLAGS"),
 )
 REGISTER = _command("REGISTER")
-MERGE_LIBRARY = _operation("merge library", _merge_library, "MERGE")
-ARCHIVE = _operation("archive", _archive, "ARCHIVE")
-BUNDLE = _operation("bundle", _bundle, "BUNDLE")
-CUDA_ARCHIVE = _operation("cuda archive", _cuda_archive, "DEVICEARCHIVE")
-DEVICE_ARCHIVE = _operation("device archive", _device_archive, "DEVICEARCHIVE")
-EMBED = _operation("embed", _embed, "EMBED")
-EMBED_CUDA = _operation("embed cuda", _embed_cuda, "EMBED")
-EMBED_PACKAGE = _operation("embed package", _embed_package, "EMBED")
-EMBED_LINKED_CUDA = _operation("embed linked cuda", _embed_linked_cuda, "EMBED")
-REGISTER_CUDA = _operation("register cuda", _register_cuda, "REGISTER")
-KPACK = _operation("kpack", _kpack, "KPACK")
-MARK = _operation("mark", _mark, "MARK")
-MARKER = _operation("marker", _marker, "MARKER")
-LINK_CUDA = _operation("link cuda", _link_cuda, "CUDALINK")
-EXTRACT = _operation("extract", _extract, "EXTRACT")
-FATBIN = _operation("fatbin", _fatbin, "FATBIN")
-PACKAGE = _operation("package", _package, "PACKAGE")
-REPACK = _operation("repack", _repack, "REPACK")
-UNBUNDLE = _operation("unbundle", _unbundle, "UNBUNDLE")
-WRAP = _operation("wrap", _wrap, "WRAP")
+MERGE_LIBRARY = Operation("merge library", _merge_library, "MERGE")
+ARCHIVE = Operation("archive", _archive, "ARCHIVE")
+BUNDLE = Operation("bundle", _bundle, "BUNDLE")
+CUDA_ARCHIVE = Operation("cuda archive", _cuda_archive, "DEVICEARCHIVE")
+DEVICE_ARCHIVE = Operation("device archive", _device_archive, "DEVICEARCHIVE")
+EMBED = Operation("embed", _embed, "EMBED")
+EMBED_FOR_TOOLS = Operation("embed for tools", _embed_for_tools, "EMBED")
+EMBED_CUDA = Operation("embed cuda", _embed_cuda, "EMBED")
+EMBED_PACKAGE = Operation("embed package", _embed_package, "EMBED")
+EMBED_LINKED_CUDA = Operation("embed linked cuda", _embed_linked_cuda, "EMBED")
+REGISTER_CUDA = Operation("register cuda", _register_cuda, "REGISTER")
+KPACK = NodeBuilder(_operation_action("kpack", _kpack, "KPACK"))
+MARK = Operation("mark", _mark, "MARK")
+MARKER = Operation("marker", _marker, "MARKER")
+LINK_CUDA = Operation("link cuda", _link_cuda, "CUDALINK")
+EXTRACT = Operation("extract", _extract, "EXTRACT")
+FATBIN = Operation("fatbin", _fatbin, "FATBIN")
+PACKAGE = Operation("package", _package, "PACKAGE")
+REPACK = Operation("repack", _repack, "REPACK")
+UNBUNDLE = Operation("unbundle", _unbundle, "UNBUNDLE")
+WRAP = Operation("wrap", _wrap, "WRAP")

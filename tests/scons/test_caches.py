@@ -232,13 +232,16 @@ def test_operations_sign_what_decides_their_bytes(tmp_path: Path) -> None:
         if not isinstance(builder, NodeBuilder):
             continue
         node = env.File(str(tmp_path / name))
-        spec = actions.spec(of=name)
-        builder(env, node, [], _OFFLOAD_SPEC=spec)
+        spec = f'{{"of": "{name}"}}'
+        if isinstance(builder, actions.Operation):
+            builder(env, node, [], of=name)
+        else:
+            builder(env, node, [], _OFFLOAD_SPEC=spec)
         found = bytes(node.get_executor().get_contents()).decode()
         if found.endswith(spec):
             verbs.add(found.removesuffix(spec))
     assert f" offload bundle {FORMAT_VERSION} " in verbs
-    assert len(verbs) == 20
+    assert len(verbs) == 21
     assert all(re.fullmatch(rf" offload [a-z ]+ {FORMAT_VERSION} ", verb) for verb in verbs)
 
 

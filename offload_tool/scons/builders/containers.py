@@ -81,14 +81,11 @@ def offload_unbundle(env: Environment, target: str | None, sources: list[Node]) 
         ids = [device.entry_id(kind) for device in offload_arch.devices(env, kind)]
     stem = units.output_stem(env, target, bundle)
     suffix = f".{file_type}" if env["OFFLOAD_BUNDLE_TYPE"] else "$OFFLOADDEVICESUFFIX"
-    options: dict[str, Any] = {**settings.unbundling(env)}
-    if env["OFFLOAD_BUNDLE_TYPE"]:
-        options["file_type"] = file_type
+    options: dict[str, Any] = {**settings.unbundling(env), "file_type": file_type}
     nodes = []
     names = [entry.target_id.replace(":", "_") or entry.kind for entry in ids]
     for entry, file in containers.entry_files(env, stem, ids, names, suffix):
-        spec = actions.spec(entry=str(entry), **({"options": options} if options else {}))
-        nodes.append(actions.UNBUNDLE(env, file, [bundle], _OFFLOAD_SPEC=spec))
+        nodes.append(actions.UNBUNDLE(env, file, [bundle], entry=str(entry), **options))
         containers.label_entry(file, entry)
     return nodes
 
@@ -136,14 +133,20 @@ def offload_extract(env: Environment, target: str | None, sources: list[Node]) -
     stem = units.output_stem(env, target, package)
     is_archive = env["OFFLOAD_EXTRACT_ARCHIVE"] or (target or "").endswith(_ARCHIVE_SUFFIX)
     suffix = _ARCHIVE_SUFFIX if is_archive else "$OFFLOADDEVICESUFFIX"
-    options = {"archive": True} if is_archive else {}
     names = [containers.device_of(entry).filename for entry in entries]
     nodes = []
     for entry, file in containers.entry_files(env, stem, entries, names, suffix):
         device = containers.device_of(entry)
-        strings = {"triple": device.packaged_triple, "arch": str(device.target_id or "")}
-        spec = actions.spec(kind=kind_outside_bundles(entry.kind), strings=strings, **options)
-        nodes.append(actions.EXTRACT(env, file, [package], _OFFLOAD_SPEC=spec))
+        made = actions.EXTRACT(
+            env,
+            file,
+            [package],
+            kind=kind_outside_bundles(entry.kind),
+            triple=device.packaged_triple,
+            arch=str(device.target_id or ""),
+            archive=is_archive,
+        )
+        nodes.append(made)
         containers.label_entry(file, entry)
     return nodes
 
@@ -157,10 +160,9 @@ def offload_repack(env: Environment, target: str | None, sources: list[Node]) ->
     bundle = units.only_source(sources, "OffloadRepack takes one file")
     if target is None:
         raise UsageError("OffloadRepack needs a target name; write OffloadRepack('name', bundle)")
-    compression = settings.compression(env)
-    spec = actions.spec(alignment=env["OFFLOAD_BUNDLE_ALIGN"], compression=compression)
+    compression, alignment = settings.compression(env), env["OFFLOAD_BUNDLE_ALIGN"]
     name = units.named(env, target, "$OFFLOADBUNDLESUFFIX")
-    return [actions.REPACK(env, name, [bundle], _OFFLOAD_SPEC=spec)]
+    return [actions.REPACK(env, name, [bundle], alignment=alignment, compression=compression)]
 
 
 def offload_wrapper(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:

@@ -30,7 +30,6 @@ from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.passes import registration
 from offload_tool.scons import actions, found_tools, offload_arch, settings, spawn
 from offload_tool.scons.graph import units
-from offload_tool.scons.graph.declare import NodeBuilder
 from offload_tool.scons.state.node_info import DeviceCode, code_of, info_of
 from offload_tool.scons.types import Environment, Node
 
@@ -56,13 +55,15 @@ def bundle_node(
     is_fat_binary = not given and file_type == "bc"
     if is_fat_binary and not any(entry.kind == "host" for entry in ids):
         entries.insert(0, (str(_EMPTY_HOST_ENTRY), None))
-    spec = actions.spec(
+    return actions.BUNDLE.first_free(
+        env,
+        names,
+        nodes,
         alignment=env["OFFLOAD_BUNDLE_ALIGN"],
         compression=settings.compression(env),
         entries=entries,
         file_type=file_type,
     )
-    return actions.BUNDLE.first_free(env, names, nodes, _OFFLOAD_SPEC=spec)
 
 
 def check_ids(made: Node, plain: list[Node], ids: list[BundleEntryID]) -> None:
@@ -80,8 +81,8 @@ def object_bundle(env: Environment, names: Iterable[Node], devices: list[Node], 
     """Declare the object bundle of relocatable device code; the host is last, as in LLVM."""
     entries = [(str(_bundled_id(device, "o")), at) for at, device in enumerate(devices)]
     entries.append((str(info_of(host).entry_id), len(devices)))
-    spec = actions.spec(alignment=1, compression=(None, None), entries=entries, file_type="o")
-    made = actions.BUNDLE.first_free(env, names, [*devices, host], _OFFLOAD_SPEC=spec)
+    options = {"alignment": 1, "compression": (None,), "entries": entries, "file_type": "o"}
+    made = actions.BUNDLE.first_free(env, names, [*devices, host], **options)
     info_of(made).device_nodes = devices
     return made
 
@@ -124,19 +125,18 @@ def package_node(
         if node in keys:
             image["keys"] = keys[node]
         images.append(image)
-    has_base: dict[str, Any] = {} if base is None else {"base": True}
-    spec = actions.spec(images=images, **has_base)
     sources = nodes if base is None else [*nodes, base]
-    return actions.PACKAGE.first_free(env, names, sources, _OFFLOAD_SPEC=spec)
+    return actions.PACKAGE.first_free(env, names, sources, images=images, base=base is not None)
 
 
 def wrap_node(
     env: Environment, names: Iterable[Node], images: list[Node], kind: str, **options: Any
 ) -> Node:
     """Declare the module that registers images, under the first free name of `names`."""
-    spec = actions.spec(kind=kind, triple=found_tools.host_triple(env), **options)
-    variables = {**spawn.toolchain_variables(env), "_OFFLOAD_SPEC": spec}
-    return units.add_identity(env, actions.WRAP.first_free(env, names, images, **variables))
+    options |= {"kind": kind, "triple": found_tools.host_triple(env)}
+    variables = spawn.toolchain_variables(env)
+    made = actions.WRAP.first_free(env, names, images, variables=variables, **options)
+    return units.add_identity(env, made)
 
 
 def archive_node(env: Environment, archive: Any, members: list[Node]) -> Node:
@@ -149,7 +149,7 @@ def archive_node(env: Environment, archive: Any, members: list[Node]) -> Node:
                 f"'{archive}': '{other}' and '{member}' would both be its member '{member.name}'; "
                 "give one of their sources another name"
             )
-    return actions.ARCHIVE(env, archive, members, _OFFLOAD_SPEC=actions.spec())
+    return actions.ARCHIVE(env, archive, members)
 
 
 def device_archive_nodes(
@@ -171,8 +171,8 @@ def device_archive_nodes(
         missing = env["OFFLOAD_ALLOW_MISSING_BUNDLES"]
         for device in offload_arch.devices(env, kind):
             node = stem.file(env, f".{device.filename}$LIBSUFFIX")
-            spec = actions.spec(processor=str(device.target_id), allow_missing=missing)
-            _archive_for(env, actions.CUDA_ARCHIVE, node, library, spec, kind, device)
+            options = {"processor": str(device.target_id), "allow_missing": missing}
+            _archive_for(env, actions.CUDA_ARCHIVE, node, library, options, kind, device)
             nodes.append(node)
         return nodes
     if not entries:
@@ -181,29 +181,29 @@ def device_archive_nodes(
     names = [device_of(entry).filename for entry in entries]
     options = settings.unbundling(env, archive=True)
     for entry, node in entry_files(env, stem, entries, names, "$LIBSUFFIX"):
-        spec = actions.spec(entry=str(entry), **({"options": options} if options else {}))
+        own = {"entry": str(entry), **options}
         kind = "" if entry.kind == OffloadKind.HOST else kind_outside_bundles(entry.kind)
-        _archive_for(env, actions.DEVICE_ARCHIVE, node, library, spec, kind, device_of(entry))
+        _archive_for(env, actions.DEVICE_ARCHIVE, node, library, own, kind, device_of(entry))
         nodes.append(node)
     return nodes
 
 
 def _archive_for(
     env: Environment,
-    builder: NodeBuilder,
+    builder: actions.Operation,
     node: Node,
     library: Node,
-    spec: str,
+    options: dict[str, Any],
     kind: str,
     device: CompileTarget,
 ) -> None:
     """Declare the part of a library for one device; `kind` is empty for the host's part."""
     info = info_of(node)
-    if node.has_builder() and info.unbundled == (spec, library):
+    if node.has_builder() and info.unbundled == (options, library):
         return  # several programs use the library
-    builder(env, node, [library], _OFFLOAD_SPEC=spec, _OFFLOAD_TARGET_ID=device.name)
+    builder(env, node, [library], {"_OFFLOAD_TARGET_ID": device.name}, **options)
     env.Precious(node)  # the action keeps an equal file
-    info.unbundled = (spec, library)
+    info.unbundled = (options, library)
     if kind:
         units.label(env, node, kind, device, relocatable=True)
 
@@ -260,14 +260,9 @@ def embedded(
     files that refer to it, the further `files`. The option `library` is the ID of a library with a
     device link of its own.
     """
-    spec = actions.spec(
-        cuid=cuid,
-        host_triple=found_tools.host_triple(env),
-        registers_entries=cuid is None,
-        **options,
-    )
-    names = stem.files(env, "$OFFLOADEMBEDSUFFIX")
-    return actions.EMBED.first_free(env, names, files, _OFFLOAD_SPEC=spec)
+    options |= {"cuid": cuid, "registers_entries": cuid is None}
+    names, triple = stem.files(env, "$OFFLOADEMBEDSUFFIX"), found_tools.host_triple(env)
+    return actions.EMBED.first_free(env, names, files, host_triple=triple, **options)
 
 
 def embedded_bundle(env: Environment, unit: units.Unit, devices: list[Node]) -> Node:
@@ -295,9 +290,14 @@ def linked_library(
 ) -> Node:
     """Declare the object of a library with a device link of its own, with all of `libraries`."""
     lld = found_tools.toolchain(env).lld
-    spec = actions.spec(library=library, libraries=len(libraries))
-    variables = {**spawn.toolchain_variables(env, lld), "_OFFLOAD_SPEC": spec}
-    made = actions.MERGE_LIBRARY.first_free(env, names, [*files, *libraries], **variables)
+    made = actions.MERGE_LIBRARY.first_free(
+        env,
+        names,
+        [*files, *libraries],
+        variables=spawn.toolchain_variables(env, lld),
+        library=library,
+        libraries=len(libraries),
+    )
     return units.add_identity(env, made)
 
 

@@ -66,8 +66,7 @@ def complete_object(
     env: Environment, names: Iterable[Node], host: Node, fatbin: Node, **options: bool
 ) -> Node:
     """Declare a host object with a fat binary in place of the placeholder."""
-    spec = actions.spec(**options)
-    return actions.EMBED_CUDA.first_free(env, names, [host, fatbin], _OFFLOAD_SPEC=spec)
+    return actions.EMBED_CUDA.first_free(env, names, [host, fatbin], **options)
 
 
 def _fatbin(env: Environment, names: Iterable[Node], images: list[Node], **options: Any) -> Node:
@@ -79,8 +78,7 @@ def _fatbin(env: Environment, names: Iterable[Node], images: list[Node], **optio
         )
     if method is not None:
         options["level"] = _LEVEL if level is None else level
-    spec = actions.spec(processors=processors, **options)
-    return actions.FATBIN.first_free(env, names, images, _OFFLOAD_SPEC=spec)
+    return actions.FATBIN.first_free(env, names, images, processors=processors, **options)
 
 
 def _later(env: Environment, ptx: Node) -> list[Node]:
@@ -201,16 +199,14 @@ def linked_objects(
     libraries = [] if own else [env.File(name) for name in runtimes]
     linked = _fatbin(env, stem.files(env, ".fatbin"), images, may_be_empty=True)
     variables = spawn.toolchain_variables(env, found_tools.toolchain(env).cc)
-    variables["_OFFLOAD_SPEC"] = actions.spec(
-        sources=len(part.sources), **({"library": library} if library else {})
-    )
     variables["_OFFLOAD_LINK_LIBRARIES"] = [str(file) for file in own or libraries]
     names = stem.files(env, "$OFFLOADEMBEDSUFFIX")
     files = [linked, *part.sources, *part.registration_callers]
-    embedded = actions.EMBED_LINKED_CUDA.first_free(env, names, files, **variables)
+    given = {"variables": variables, "sources": len(part.sources), "library": library}
+    embedded = actions.EMBED_LINKED_CUDA.first_free(env, names, files, **given)
     names = stem.files(env, ".registration$OBJSUFFIX")
     files = [env.File(linked_fatbin.SOURCE), *part.sources, *part.registration_callers]
-    registration = actions.REGISTER_CUDA.first_free(env, names, files, **variables)
+    registration = actions.REGISTER_CUDA.first_free(env, names, files, **given)
     for node in (embedded, registration):
         env.Depends(node, libraries)
     # The linker takes the device runtime from its library if a kernel starts kernels.
@@ -230,11 +226,13 @@ def _link_node(
         env,
         stem.files(env, f".{device.filename}.cubin"),
         inputs,
-        ENV=env["ENV"],
-        _OFFLOAD_LINKER=list(linker.command),
-        _OFFLOAD_LINK_LIBRARIES=list(linker.libraries),
-        _OFFLOAD_SPEC=actions.spec(arguments=arguments),
-        _OFFLOAD_TARGET_ID=device.name,
+        variables={
+            "ENV": env["ENV"],
+            "_OFFLOAD_LINKER": list(linker.command),
+            "_OFFLOAD_LINK_LIBRARIES": list(linker.libraries),
+            "_OFFLOAD_TARGET_ID": device.name,
+        },
+        arguments=arguments,
     )
     env.Depends(node, env.Value(linker.identity))
     env.Depends(node, [env.File(name) for name in linker.libraries])

@@ -131,9 +131,8 @@ def _device_links(
     if kind == "openmp":
         return [openmp_registration(env, stem, images)]
     bundle = containers.bundle_node(env, stem.files(env, "$OFFLOADBUNDLESUFFIX"), images)
-    of_library = {"library": library} if library else {}
     return [
-        containers.embedded(env, stem, [bundle, *part.hosts], **of_library),
+        containers.embedded(env, stem, [bundle, *part.hosts], library=library),
         containers.registration_of_entries(env, stem, library=library),
     ]
 
@@ -203,7 +202,6 @@ def _object_with_package(
 ) -> Node:
     """Declare the object with relocatable code in a section, as of the new offload driver."""
     package = containers.package_node(env, unit.stem.files(env, "$OFFLOADPACKAGESUFFIX"), devices)
-    spec = actions.spec()
-    made = actions.EMBED_PACKAGE.first_free(env, names, [host, package], _OFFLOAD_SPEC=spec)
+    made = actions.EMBED_PACKAGE.first_free(env, names, [host, package])
     info_of(made).device_nodes = devices
     return made

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import atexit
 import glob
+import json
 import os
 import posixpath
 import sys
@@ -104,18 +105,20 @@ def marked_host(env: Environment, host: Node, folder: Folder | None = None) -> N
         return host
     stem, suffix = SCons.Util.splitext(host.name)
     output_folder = host.dir if folder is None or host.is_under(env.fs.Top) else folder
-    return actions.MARK(
-        env, output_folder.File(f"{stem}.kpack{suffix}"), [host], _OFFLOAD_SPEC=actions.spec()
-    )
+    return actions.MARK(env, output_folder.File(f"{stem}.kpack{suffix}"), [host])
 
 
 def marker_node(
     env: Environment, names: Iterable[Node], packing: Packing, kernel_name: str, codes: list[Node]
 ) -> Node:
     """Declare the file with a marker, which depends on no more than the kernels' interface."""
-    spec = actions.spec(kernel_name=kernel_name, paths=packing.paths, interface=packing.interface)
     return actions.MARKER.first_free(
-        env, names, codes if packing.interface else [], _OFFLOAD_SPEC=spec
+        env,
+        names,
+        codes if packing.interface else [],
+        kernel_name=kernel_name,
+        paths=packing.paths,
+        interface=packing.interface,
     )
 
 
@@ -173,14 +176,9 @@ def _spec_of(target: list[Any], source: list[Any], env: Environment, for_signatu
     codes = info_of(target[0]).archive_codes
     first = next(iter(codes.values()))
     rows = sorted((name, code.node.get_internal_path()) for name, code in codes.items())
-    text = actions.spec(
-        group=first.packing.group,
-        target_id=code_of(first.node).device.name,
-        scheme=first.packing.scheme,
-        interface=first.packing.interface,
-        codes=rows,
-    )
-    return text.replace("$", "$$")
+    packing = first.packing
+    content = (packing.group, packing.scheme, packing.interface, code_of(first.node).device.name)
+    return json.dumps([*content, rows]).replace("$", "$$")
 
 
 def packed_parts(env: Environment, packing: Packing, unit: Unit) -> tuple[list[PackedCode], Node]:
@@ -189,7 +187,7 @@ def packed_parts(env: Environment, packing: Packing, unit: Unit) -> tuple[list[P
     name = kernel_name_of(unit, devices)
     codes = [PackedCode(packing, name, device) for device in devices]
     marker = marker_node(env, unit.stem.files(env, "$OFFLOADMARKERSUFFIX"), packing, name, devices)
-    return codes, containers.embedded(env, unit.stem, [marker], unit.cuid, marker=True)
+    return codes, containers.embedded(env, unit.stem, [marker], unit.cuid, is_marker=True)
 
 
 def packed_object(
@@ -232,7 +230,7 @@ def packed_links(
     marker = marker_node(env, stem.files(env, "$OFFLOADMARKERSUFFIX"), packing, name, images)
     return [
         *hosts,
-        containers.embedded(env, stem, [marker, *part.hosts], marker=True),
+        containers.embedded(env, stem, [marker, *part.hosts], is_marker=True),
         containers.registration_of_entries(env, stem, is_marker=True),
     ]
 
@@ -243,9 +241,9 @@ def tools_marker(env: Environment, stem: Stem, codes: list[PackedCode]) -> Node:
     packing = replace(codes[0].packing, paths=paths, interface=False)
     names = stem.files(env, ".linked$OFFLOADMARKERSUFFIX")
     marker = marker_node(env, names, packing, stem.get_internal_path(), [])
-    spec = actions.spec(host_triple=found_tools.host_triple(env), for_tools=True)
     names = stem.files(env, ".linked$OFFLOADEMBEDSUFFIX")
-    return actions.EMBED.first_free(env, names, [marker], _OFFLOAD_SPEC=spec)
+    triple = found_tools.host_triple(env)
+    return actions.EMBED_FOR_TOOLS.first_free(env, names, [marker], host_triple=triple)
 
 
 class _Leftovers:

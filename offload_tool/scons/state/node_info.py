@@ -59,8 +59,8 @@ class NodeInfo:
     """The nodes of the relocatable device code in an object or library, if this build makes it."""
     source_fatbins: list[Node] | None = None
     """CUDA's fat binaries of an object's or library's sources; None if they are unknown."""
-    unbundled: tuple[str, Node] | None = None
-    """The spec and the library of a device-specific archive."""
+    unbundled: tuple[dict[str, Any], Node] | None = None
+    """The options and the library of a device-specific archive."""
     flags: str = ""
     """The variables of the command of SCons's whose flags may name files."""
     checked_link: tuple[str, tuple[Node, ...]] = ("", ())
