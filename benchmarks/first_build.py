@@ -21,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.measure import run_process
 from benchmarks.plot import draw, picture
-from offload_tool.toolchain.select import find_toolchain
+from offload_tool.passes.choose_compiler import find_toolchain
 
 SOURCES = 12
 TARGETS = ("gfx900", "gfx902", "gfx904", "gfx906", "gfx908", "gfx90a", "gfx90c", "gfx942")

@@ -26,8 +26,8 @@ from typing import Any
 from benchmarks.measure import Figures, run_process
 from offload_tool.formats.objects.elf.reader import ElfTables
 from offload_tool.io.file_digests import digest_of
+from offload_tool.passes.choose_compiler import find_toolchain
 from offload_tool.passes.source_kind import derive_cuid
-from offload_tool.toolchain.select import find_toolchain
 
 LIGHT = ("clamp", "rope", "norm", "softmax", "getrows", "im2col", "unary", "sumrows", "pad")
 TARGETS = ("gfx90a", "gfx942", "gfx1100", "gfx1030", "gfx908")

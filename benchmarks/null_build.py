@@ -18,8 +18,8 @@ from pathlib import Path
 from benchmarks.measure import Figures, run_process
 from benchmarks.scheduling import LAUNCHER, TARGETS
 from offload_tool.formats.hip_fatbin import cuid_symbol
+from offload_tool.passes.choose_compiler import find_toolchain
 from offload_tool.passes.source_kind import derive_cuid
-from offload_tool.toolchain.select import find_toolchain
 
 SOURCES = 300
 FIRST_BUILD_SOURCES = 12

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.measure import Figures, run_process
 from benchmarks.scheduling import TARGETS
-from offload_tool.toolchain.select import find_toolchain
+from offload_tool.passes.choose_compiler import find_toolchain
 
 SOURCES = (12, 1)
 RUNS = 3

@@ -140,7 +140,7 @@ def run_tool(*command: str | Path, **options: Any) -> str:
 def found_toolchain() -> Toolchain:
     """Return the compiler that builds find on this machine; it must be there in CI."""
     from offload_tool.errors import CompilerError
-    from offload_tool.toolchain.select import find_toolchain
+    from offload_tool.passes.choose_compiler import find_toolchain
 
     try:
         return find_toolchain()
@@ -156,7 +156,7 @@ def _first_link(tmp_path_factory: pytest.TempPathFactory) -> None:
     All tests share its cache, whatever XDG_CACHE_HOME they have.
     """
     from offload_tool.errors import CompilerError
-    from offload_tool.toolchain.select import find_toolchain
+    from offload_tool.passes.choose_compiler import find_toolchain
 
     try:
         found = find_toolchain()

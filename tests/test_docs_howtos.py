@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import CompilerError, UsageError
+from offload_tool.passes.choose_compiler import find_toolchain
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons.variables import VARIABLES
-from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import ROOT, missing, program, try_tool
 
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 from offload_tool.errors import CompilerError
+from offload_tool.passes.choose_compiler import find_toolchain
 from offload_tool.scons import variables
-from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import ROOT, missing
 from tests.zygote import run_scons
 

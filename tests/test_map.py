@@ -45,7 +45,7 @@ ANSWERS = {
     "a compile may run on a cluster": "sccache_dist/cluster.py: why_local",
     "an error becomes an exit status": "cli/_main.py: guarded",
     # compilers
-    "which clang is used": "toolchain/select.py: find_toolchain",
+    "which clang is used": "passes/choose_compiler.py: find_toolchain",
     "what an option of clang does": "clang/options.py: does",
     "`-###` is run": "clang/driver.py: query_plan",
     "the output of `-###` is read": "clang/job_plan.py: read_plan",

@@ -16,7 +16,7 @@ import pytest
 
 from offload_tool import list_images
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain.select import find_toolchain
+from offload_tool.passes.choose_compiler import find_toolchain
 from tests.conftest import ROOT, missing, program
 from tests.scripts import counting_launcher, script
 

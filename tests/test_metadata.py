@@ -7,7 +7,7 @@ import re
 import pytest
 
 from offload_tool.formats import FORMAT_VERSION
-from offload_tool.toolchain.select import _GET_EMBEDDED
+from offload_tool.passes.choose_compiler import _GET_EMBEDDED
 from tests.conftest import ROOT
 
 tomllib = pytest.importorskip("tomllib")  # since Python 3.11

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool import Device, list_images, match_images
-from offload_tool.toolchain.select import find_toolchain
+from offload_tool.passes.choose_compiler import find_toolchain
 from tests.conftest import ROOT, missing, run_tool
 from tests.operations.fatbins import HOST, make_bundle
 from tests.scons.conftest import Project, flagged_clang

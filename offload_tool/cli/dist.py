@@ -35,8 +35,8 @@ def add_dist(commands: Commands) -> None:
 
 def run_dist(options: argparse.Namespace) -> int:
     """Create the folder; print how to use it."""
+    from offload_tool.passes.choose_compiler import find_toolchain
     from offload_tool.sccache_dist.config import read_token, set_up
-    from offload_tool.toolchain.select import find_toolchain
 
     token = read_token(options.token_file)
     toolchain = find_toolchain(clang=options.clang)

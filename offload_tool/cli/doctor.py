@@ -47,9 +47,9 @@ def _lines(usable: list[str]) -> Iterator[str]:
 
     from offload_tool.clang.environment import INSTALLATIONS, MACHINE_VARIABLES, unread_variables
     from offload_tool.passes.capability_check import Job
+    from offload_tool.passes.choose_compiler import find_toolchain
     from offload_tool.passes.cuda import find_ptxas
     from offload_tool.toolchain.disk_cache import cache_folder
-    from offload_tool.toolchain.select import find_toolchain
 
     versions = [f"Python {platform.python_version()}"]
     for name in ("offload-tool", "SCons"):

@@ -23,7 +23,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from offload_tool.clang.driver import jobs_of, query, query_plan
@@ -42,7 +42,7 @@ from offload_tool.toolchain.installations import (
     rocm_installations,
     unusable_variables,
 )
-from offload_tool.toolchain.probe import CUDA_PATH, Equipment, Toolchain
+from offload_tool.toolchain.probe import CUDA_PATH, Toolchain
 from offload_tool.util.frozen import frozen, replaced
 from offload_tool.util.memoize import memoized
 from offload_tool.util.which import which
@@ -59,6 +59,7 @@ _DEPENDENCIES = (
     *("include/cuda.h", "include/crt", "nvvm/libdevice", "nvvm/libdevice/libdevice.10.bc"),
 )
 """Files of an installation that change with it."""
+_UNLISTED_FILES = ("ocml.bc", "ockl.bc", "share/hip/version", "nvvm/libdevice/libdevice.10.bc")
 _ANY_TARGET = {"hip": "gfx906", "cuda": "sm_75"}
 """The target of a trial for a GPU that is not known yet."""
 _CUID = "trial"
@@ -66,6 +67,41 @@ _ALONE = ("-nogpulib", "-nogpuinc")
 """The flags of a trial of targets alone."""
 _OUTPUT, _HOST_IR = "\0output", "\0host-ir"
 """Placeholders for temporary files."""
+
+
+@frozen
+class Equipment:
+    """The installations and flags with which a compiler can do a job."""
+
+    flags: tuple[str, ...] = ()
+    """Flags that name its path on this machine."""
+    description: str = ""
+    """For messages; empty if no installation was needed."""
+    identity: str = ""
+    """Identity of the installations, without paths."""
+    used: tuple[str, ...] = ()
+    """Directories of the installations."""
+
+    def files(self, targets: Iterable[str]) -> list[str]:
+        """Return the used files that no depfile lists: libraries, and files with versions."""
+        numbers = (target.split(":", 1)[0].removeprefix("gfx") for target in targets)
+        names = [*_UNLISTED_FILES, *(f"oclc_isa_version_{number}.bc" for number in numbers)]
+        paths = (Path(folder, name) for folder in self.used for name in names)
+        return [str(path) for path in paths if path.is_file()]
+
+    def with_other(self, other: Equipment) -> Equipment:
+        """Return this equipment and another together."""
+        texts = (self.description, other.description), (self.identity, other.identity)
+        description, identity = (", ".join(filter(None, pair)) for pair in texts)
+        return Equipment(self.flags + other.flags, description, identity, self.used + other.used)
+
+    def given_to(self, toolchain: Toolchain, kind: str) -> Toolchain:
+        """Return the compiler whose passes of `kind` use this equipment."""
+        if kind == "hip":
+            return replaced(toolchain, rocm_flags=self.flags)
+        if kind == "cuda":
+            return replaced(toolchain, cuda_flags=self.flags, cuda="".join(self.used[:1]))
+        return replaced(toolchain, openmp_flags=self.flags)
 
 
 @frozen

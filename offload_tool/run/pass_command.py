@@ -205,8 +205,8 @@ def cached_toolchain(
     environ: Mapping[str, str], job: Job | None = None, *, lenient: bool = False
 ) -> Toolchain:
     """Return the cached result of `find_toolchain` for this environment and job."""
+    from offload_tool.passes.choose_compiler import find_toolchain
     from offload_tool.toolchain.probe import Toolchain
-    from offload_tool.toolchain.select import find_toolchain
     from offload_tool.util.frozen import as_dict
 
     def find() -> dict[str, Any]:

@@ -14,6 +14,7 @@ from offload_tool.errors import CompilerError
 from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.passes import openmp
 from offload_tool.passes.capability_check import Job
+from offload_tool.passes.choose_compiler import ADVICE, find_toolchain
 from offload_tool.passes.cuda import Ptxas, find_ptxas
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import compat
@@ -38,7 +39,6 @@ from offload_tool.toolchain.installations import (
     rocm_installations,
 )
 from offload_tool.toolchain.probe import Toolchain
-from offload_tool.toolchain.select import ADVICE, find_toolchain
 from offload_tool.util.frozen import replaced
 
 if TYPE_CHECKING:

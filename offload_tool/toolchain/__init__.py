@@ -1,1 +1,1 @@
-"""The compiler: how it is chosen, its capabilities and its identity."""
+"""The compilers and installations of this machine, and their identity."""

@@ -14,7 +14,7 @@ import pytest
 
 from offload_tool.clang import driver
 from offload_tool.cli import main
-from offload_tool.toolchain import select
+from offload_tool.passes import choose_compiler
 from offload_tool.toolchain.probe import Toolchain
 from tests.cli.browsing import Browser, headless_chromium
 from tests.conftest import run_tool
@@ -106,7 +106,10 @@ def stand_in(
             f'*) exec {real} "$@" ;; esac\nreal={real}\n{text}',
         )
         monkeypatch.setenv("OFFLOAD_CLANG", path)
-        for cached in (select._find, driver.output_of):  # a command line runs in a new process
+        for cached in (
+            choose_compiler._find,
+            driver.output_of,
+        ):  # a command line runs in a new process
             cached.cache_clear()
 
     return make

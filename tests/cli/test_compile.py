@@ -18,10 +18,10 @@ from offload_tool.clang.depfile import read_depfile
 from offload_tool.formats.hip_fatbin import cuid_hash
 from offload_tool.io.file_digests import digest_of
 from offload_tool.operations.embed import read_host_files
+from offload_tool.passes.choose_compiler import find_toolchain
 from offload_tool.passes.source_kind import derive_cuid
 from offload_tool.sccache_dist import cluster as dist_cluster
 from offload_tool.toolchain.probe import Toolchain
-from offload_tool.toolchain.select import find_toolchain
 from tests.cli.conftest import KERNEL, hits, names, run, state
 from tests.cli.loaded import loaded_modules
 from tests.conftest import Capture, Tool, needs_clang, program, run_tool
@@ -400,7 +400,7 @@ def test_what_is_loaded(folder: Path) -> None:
     heavy = {"subprocess", "shutil", "tempfile", "pathlib", "hashlib", "zstandard"}
     heavy |= {"elftools", "rich", "SCons"}
     heavy |= {"concurrent.futures", "offload_tool.operations", "offload_tool.sccache_dist"}
-    heavy |= {"offload_tool.passes.compile_pass", "offload_tool.toolchain.select"}
+    heavy |= {"offload_tool.passes.compile_pass", "offload_tool.passes.choose_compiler"}
     assert loaded & heavy == set()
 
 

@@ -18,8 +18,8 @@ import pytest
 from offload_tool.clang import driver
 from offload_tool.clang.depfile import read_depfile
 from offload_tool.io import process
+from offload_tool.passes import choose_compiler
 from offload_tool.run import cut_off, driverless, run_pass
-from offload_tool.toolchain import select
 from offload_tool.toolchain.probe import Toolchain
 from tests.cli.conftest import KERNEL, names, run, state
 from tests.cli.test_compile import BARE, CPU, FLAGS, GFX906, REGION, processor
@@ -44,7 +44,7 @@ def compiles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., boo
 
     def call(*args: str) -> bool:
         log.unlink(missing_ok=True)
-        for memoized in (select._find, driver.output_of, driver.query_front_end):
+        for memoized in (choose_compiler._find, driver.output_of, driver.query_front_end):
             memoized.cache_clear()  # as in a new process
         time.sleep(SETTLED)
         assert run(*args) == 0

@@ -13,10 +13,10 @@ import pytest
 from offload_tool.cli import main
 from offload_tool.errors import CompilerError, FileError, UsageError
 from offload_tool.io import replace_file
+from offload_tool.passes import choose_compiler
 from offload_tool.sccache_dist import cluster, config
 from offload_tool.sccache_dist.cluster import load_cluster
 from offload_tool.sccache_dist.config import compiler_programs, pack_programs, set_up
-from offload_tool.toolchain import select
 from offload_tool.toolchain.identity import Loaded
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.util.frozen import replaced
@@ -32,7 +32,9 @@ def compiler(tmp_path: Path, llvm: Callable[[str], str]) -> Toolchain:
     """Return a toolchain with one small program in place of the compiler."""
     program = shutil.copy("/bin/true", tmp_path / "program")
     return replaced(
-        select.find_toolchain(clang=llvm("clang")), clang=(str(program),), programs=(str(program),)
+        choose_compiler.find_toolchain(clang=llvm("clang")),
+        clang=(str(program),),
+        programs=(str(program),),
     )
 
 
@@ -41,7 +43,7 @@ def folder(
     compiler: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture
 ) -> Path:
     """Return a folder made under a umask of 0; its name needs quotes."""
-    monkeypatch.setattr(select, "find_toolchain", lambda clang: compiler)
+    monkeypatch.setattr(choose_compiler, "find_toolchain", lambda clang: compiler)
     made = tmp_path / 'a "b" \\ \U0001f4a1 é'
     made.mkdir()
     (made / "client.toml").touch(0o644)
@@ -136,7 +138,7 @@ def test_refused_compilers(compiler: Toolchain, tmp_path: Path) -> None:
             compiler_programs(replaced(compiler, clang=command))
     pytest.importorskip("ziglang")
     with pytest.raises(CompilerError, match=r"embedded.* cannot be distributed"):
-        compiler_programs(select.find_toolchain(clang="embedded"))
+        compiler_programs(choose_compiler.find_toolchain(clang="embedded"))
 
 
 def pack(programs: Iterable[str], path: Path) -> bytes:

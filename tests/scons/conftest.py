@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.toolchain.select import find_toolchain
+from offload_tool.passes.choose_compiler import find_toolchain
 from tests.conftest import ROOT, found_toolchain, try_tool
 from tests.scripts import counting_launcher, script
 from tests.toolchain.installed import write_device_libraries

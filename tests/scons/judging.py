@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.toolchain.select import find_toolchain
+from offload_tool.passes.choose_compiler import find_toolchain
 from tests.scons.conftest import Project, contents
 from tests.scripts import counting_launcher, script
 

@@ -11,10 +11,10 @@ import pytest
 import SCons.Environment
 
 from offload_tool.formats import FORMAT_VERSION
+from offload_tool.passes.choose_compiler import find_toolchain
 from offload_tool.passes.openmp import host_runtime
 from offload_tool.scons import actions
 from offload_tool.scons.graph.declare import NodeBuilder
-from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import missing
 from tests.scons.conftest import (
     ALL,

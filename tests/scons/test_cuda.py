@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from offload_tool.operations.list_images import list_images
+from offload_tool.passes.choose_compiler import find_toolchain
 from offload_tool.passes.cuda import ARCH_LIST_SINCE
-from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import found_toolchain
 from tests.formats.cuda_images import images_of
 from tests.scons import conftest

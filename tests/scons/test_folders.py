@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from offload_tool.toolchain.select import find_toolchain
+from offload_tool.passes.choose_compiler import find_toolchain
 from tests.scons.conftest import KERNEL, RUNTIME, Project, passes
 
 CUDA = "OFFLOAD_ARCH='sm_80', OFFLOAD_FLAGS=NO, OFFLOAD_HOST_FLAGS=NO, OFFLOAD_PTXAS='none'"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from offload_tool.toolchain.select import find_toolchain
+from offload_tool.passes.choose_compiler import find_toolchain
 from tests.conftest import program
 from tests.scons.conftest import (
     BOTH,

@@ -17,7 +17,7 @@ import pytest
 from offload_tool.containers.relocatable import relocatable_kinds
 from offload_tool.operations.archive import create_archive
 from offload_tool.passes import openmp
-from offload_tool.toolchain.select import find_toolchain
+from offload_tool.passes.choose_compiler import find_toolchain
 from tests.conftest import missing, needs_driver_programs, program
 from tests.scons.conftest import SCONSTRUCT, Project, empty_project
 from tests.scons.nvidia import RUNTIME as CUDA_RUNTIME

@@ -16,8 +16,8 @@ from offload_tool.formats.host_symbols import hip_host_code
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.operations.archive import create_archive
 from offload_tool.operations.list_images import list_images
+from offload_tool.passes.choose_compiler import find_toolchain
 from offload_tool.toolchain.probe import Toolchain
-from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import needs_clang, needs_driver_programs
 from tests.scons.conftest import Project, flagged_clang
 from tests.scons.relocatable import RELOCATABLE, declarations

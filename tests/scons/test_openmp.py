@@ -13,7 +13,7 @@ from offload_tool.formats.bitcode.module import bitcode_symbols
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.operations.list_images import list_images
 from offload_tool.passes import openmp
-from offload_tool.toolchain.select import find_toolchain
+from offload_tool.passes.choose_compiler import find_toolchain
 from tests.conftest import found_toolchain, missing
 from tests.scons.conftest import SCONSTRUCT, Project, passes
 from tests.scons.test_launchers import ccache

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from offload_tool.formats.objects.ar import ArchiveReader
-from offload_tool.toolchain.select import find_toolchain
+from offload_tool.passes.choose_compiler import find_toolchain
 from tests.scons.conftest import Project
 from tests.scons.test_openmp import CPU, HEAD, answer, kernels, regions, runnable
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from offload_tool.passes.choose_compiler import find_toolchain
 from offload_tool.passes.openmp import host_runtime
 from offload_tool.scons.pch import PCH_FOLDER
-from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import ROOT, found_toolchain, missing
 from tests.scons.conftest import RUNTIME as HIP_RUNTIME
 from tests.scons.conftest import Run, empty_project, flagged_clang

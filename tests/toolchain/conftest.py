@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from offload_tool.clang import driver
-from offload_tool.toolchain import select
+from offload_tool.passes import choose_compiler
 
 
 def search_anew() -> None:
     """Forget the compilers that were found, and what they said."""
-    select._find.cache_clear()
+    choose_compiler._find.cache_clear()
     driver.output_of.cache_clear()
 
 

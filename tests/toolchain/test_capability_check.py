@@ -13,8 +13,8 @@ from offload_tool.clang.options import relevant_flags
 from offload_tool.errors import CompilerError
 from offload_tool.passes import capability_check
 from offload_tool.passes.capability_check import Job
+from offload_tool.passes.choose_compiler import find_toolchain
 from offload_tool.run.pass_command import WantedPass, pass_command
-from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import program
 from tests.toolchain.installed import HEADER, write_device_libraries, write_rocm
 

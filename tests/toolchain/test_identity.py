@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import CompilerError
+from offload_tool.passes.choose_compiler import find_toolchain
 from offload_tool.toolchain.identity import (
     all_configuration_files,
     command_identity,
@@ -19,7 +20,6 @@ from offload_tool.toolchain.identity import (
     program_dependencies,
     program_identity,
 )
-from offload_tool.toolchain.select import find_toolchain
 from tests.conftest import found_toolchain, missing
 from tests.scripts import script
 from tests.toolchain.clang_in_parts import clang_in_parts, write_library

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from offload_tool.errors import CompilerError
-from offload_tool.toolchain import select, ziglang
-from offload_tool.toolchain.select import find_toolchain
+from offload_tool.passes.choose_compiler import find_toolchain
+from offload_tool.toolchain import ziglang
+from offload_tool.toolchain.probe import Toolchain
 from tests.scripts import script
 
 TARGETS = "  Registered Targets:\n    amdgcn - AMD GCN GPUs\n    x86-64 - 64-bit X86\n"
@@ -144,11 +145,11 @@ class TestEmbedded:
     """The compiler from the ziglang wheel."""
 
     @pytest.fixture
-    def found(self, tmp_path: Path) -> select.Toolchain:
+    def found(self, tmp_path: Path) -> Toolchain:
         pytest.importorskip("ziglang")
         return find_toolchain({"PATH": str(tmp_path)})
 
-    def test_is_taken_when_path_has_none(self, found: select.Toolchain) -> None:
+    def test_is_taken_when_path_has_none(self, found: Toolchain) -> None:
         """Without a clang on PATH the wheel is used, and says so."""
         if Path("/opt/rocm/llvm/bin/clang").exists():
             pytest.skip("this machine's ROCm goes before the wheel")

@@ -11,8 +11,8 @@ import pytest
 
 from offload_tool.cli.compile import run_compile
 from offload_tool.errors import CompilerError, TargetIDError
+from offload_tool.passes.choose_compiler import find_toolchain
 from offload_tool.toolchain.probe import Toolchain
-from offload_tool.toolchain.select import find_toolchain
 from offload_tool.toolchain.supported_processors import native_targets, refusal, targets_of_compiler
 from tests.scripts import script
 from tests.toolchain.test_select import fake_clang

@@ -7,7 +7,7 @@ The first in this order that can do the job is chosen:
 3. the newest ``clang-NN`` or ``clang`` on PATH
 4. the ``ziglang`` wheel
 
-Each is tried (`NeededCompile.find_equipment`) with the machine's ROCm and CUDA installations
+Each is tried (`Job.find_equipment`) with the machine's ROCm and CUDA installations
 (`toolchain.installations`), unless the flags leave those out. A named compiler (1) that cannot do
 the job is an error, or its failed trials are reported as doubts. The others are rejected, and the
 reasons are reported: with the chosen compiler, or in the error if none is left.
@@ -19,6 +19,7 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from offload_tool.clang.environment import INSTALLATIONS
 from offload_tool.clang.response_file import check_quoting
@@ -28,7 +29,6 @@ from offload_tool.toolchain.installations import rocm_compilers
 from offload_tool.toolchain.probe import (
     CLANG_NAME,
     OLDEST_CLANG,
-    NeededCompile,
     Toolchain,
     probe,
     version_of,
@@ -36,6 +36,9 @@ from offload_tool.toolchain.probe import (
 from offload_tool.util.frozen import replaced
 from offload_tool.util.memoize import memoized
 from offload_tool.util.which import which
+
+if TYPE_CHECKING:
+    from offload_tool.passes.capability_check import Job
 
 _GET_EMBEDDED = "pip install 'ziglang==0.17.*'"
 ADVICE = {
@@ -55,7 +58,7 @@ ADVICE = {
 def find_toolchain(
     environ: Mapping[str, str] | None = None,
     clang: str | None = None,
-    jobs: tuple[NeededCompile, ...] = (),
+    jobs: tuple[Job, ...] = (),
     *,
     lenient: bool = False,
 ) -> Toolchain:
@@ -80,7 +83,7 @@ def find_toolchain(
 def _find(
     named: str,
     variables: tuple[tuple[str, str], ...],
-    jobs: tuple[NeededCompile, ...],
+    jobs: tuple[Job, ...],
     lenient: bool,
 ) -> Toolchain:
     environ = dict(variables)
@@ -108,7 +111,7 @@ def _find(
     raise CompilerError(f"no usable compiler{wanted}:{listed}\n{_advice(jobs)}")
 
 
-def _advice(jobs: tuple[NeededCompile, ...]) -> str:
+def _advice(jobs: tuple[Job, ...]) -> str:
     needed = dict.fromkeys(
         ADVICE[job.kind]
         for job in jobs
@@ -125,7 +128,7 @@ def _advice(jobs: tuple[NeededCompile, ...]) -> str:
 
 def _equipped(
     toolchain: Toolchain,
-    jobs: tuple[NeededCompile, ...],
+    jobs: tuple[Job, ...],
     environ: Mapping[str, str],
     doubts: list[str] | None = None,
 ) -> Toolchain:
@@ -160,7 +163,7 @@ def _equipped(
 
 
 def _named(
-    named: str, jobs: tuple[NeededCompile, ...], environ: Mapping[str, str], *, lenient: bool
+    named: str, jobs: tuple[Job, ...], environ: Mapping[str, str], *, lenient: bool
 ) -> Toolchain:
     path = environ["PATH"]
     try:
