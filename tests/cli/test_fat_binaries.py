@@ -141,15 +141,6 @@ def test_thin(bundle: Path, tmp_path: Path, capsys: Capture) -> None:
     assert [image.target_id for image in list_images(out)] == ["", "gfx906"]
 
 
-def test_merge(bundle: Path, tmp_path: Path) -> None:
-    other = make_bundle(tmp_path / "other", {HOST: b"", "gfx1030": b"more"})
-    out = tmp_path / "out"
-    assert main(["merge", str(other), str(bundle), "-o", str(out)]) == 0
-    assert [image.target_id for image in list_images(out)] == [
-        *("", "gfx1030", "gfx906", "gfx90a:xnack+")
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "lines"),
     [

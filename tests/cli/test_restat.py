@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import run
-from tests.conftest import Capture, Tool, run_tool
+from tests.conftest import Capture
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 GFX906, GFX908 = (f"hipv4-amdgcn-amd-amdhsa--{name}" for name in ("gfx906", "gfx908"))
@@ -78,13 +78,3 @@ def test_it_is_no_option_of_the_drop_in(capfd: Capture) -> None:
     assert run("bundler", *COMMANDS["bundler"], "--restat") != 0
     assert "Unknown command line argument '--restat'" in capfd.readouterr().err
     assert not Path("out").exists()
-
-
-@pytest.mark.llvm
-def test_archive_is_that_of_llvm_ar(llvm: Tool) -> None:
-    """`archive` writes the same as llvm-ar for files named without their folders."""
-    Path("sub").mkdir()
-    Path("sub/d").write_text("x" * 33)
-    assert run("archive", "-o", "ours.a", "a", "sub/d") == 0
-    run_tool(llvm("llvm-ar"), "rcsD", "--format=gnu", "theirs.a", "a", "sub/d")
-    assert Path("ours.a").read_bytes() == Path("theirs.a").read_bytes()

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgpack
 import zstandard
 
+from offload_tool.containers.find import find_containers
 from tests.conftest import run_tool
 from tests.operations.fatbins import MAIN, SOURCE, UNASKED, started
 
@@ -133,6 +134,14 @@ def registered(path: Path) -> list[Registered]:
     """Run a program, or load a library; return what its wrappers print, in order."""
     rows = [line.split(" ") for line in started(path)]
     return [Registered(row[1], int(row[2]), Path(row[3]), bytes.fromhex(row[4])) for row in rows]
+
+
+def bundles_of(path: Path) -> list[dict[str, bytes]]:
+    """Return the images of each bundle of an unsplit file, by entry ID."""
+    return [
+        {image.id: bytes(image.content.view()) for image in found.images}
+        for found in find_containers(path)
+    ]
 
 
 def make_wheel(path: Path, files: Mapping[str, bytes], *, metadata: bytes | None = None) -> Path:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
+from offload_tool.cli import main
 from offload_tool.errors import FileError, UsageError
 from offload_tool.formats.objects.ar import plan_archive
 from offload_tool.operations.archive import create_archive
 from tests.conftest import Tool, run_tool
-from tests.operations.archives import members_of
 
 
 @pytest.mark.llvm
@@ -19,12 +18,15 @@ from tests.operations.archives import members_of
 def test_same_bytes_as_llvm_ar(tmp_path: Path, llvm: Tool, suffixes: tuple[str, ...]) -> None:
     """An object, bitcode and other files, of long names and empty ones too."""
     for name in ("a_name_of_more_than_15_bytes.txt", "empty.txt"):
-        member(tmp_path, name, b"odd" * (name != "empty.txt"))
+        member(tmp_path, name, b"odd" * (name != "empty.txt")).chmod(0o700)
     source = member(tmp_path, "s.c", b"int f(void) { return 1; } int data = 1;\n")
     for flags in (["-o", "s.o"], ["-emit-llvm", "-o", "s.bc"]):
         run_tool(llvm("clang"), "-c", source, *flags, cwd=tmp_path)
     paths = sorted(path for suffix in suffixes for path in tmp_path.glob(f"*.{suffix}"))
-    create_archive([(path.name, path) for path in paths], tmp_path / "ours.a")
+    if paths:
+        assert main(["archive", "-o", str(tmp_path / "ours.a"), *map(str, paths)]) == 0
+    else:
+        create_archive([], tmp_path / "ours.a")
     run_tool(llvm("llvm-ar"), "rcsD", "--format=gnu", tmp_path / "theirs.a", *paths)
     assert (tmp_path / "ours.a").read_bytes() == (tmp_path / "theirs.a").read_bytes()
 
@@ -33,21 +35,6 @@ def member(folder: Path, name: str, content: bytes = b"x") -> Path:
     path = folder / name
     path.write_bytes(content)
     return path
-
-
-def test_contents_and_names_alone_decide(tmp_path: Path) -> None:
-    one, two = member(tmp_path, "one"), member(tmp_path, "two")
-    os.utime(two, (1, 1))
-    two.chmod(0o700)
-    create_archive([("m", one)], tmp_path / "one.a")
-    create_archive([("m", two)], tmp_path / "two.a")
-    assert (tmp_path / "one.a").read_bytes() == (tmp_path / "two.a").read_bytes()
-
-
-def test_many_members(tmp_path: Path) -> None:
-    path = member(tmp_path, "m")
-    create_archive([(f"m{index}", path) for index in range(3000)], tmp_path / "out.a")
-    assert len(members_of(tmp_path / "out.a")) == 3000
 
 
 def test_output_is_one_of_the_members(tmp_path: Path) -> None:

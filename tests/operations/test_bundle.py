@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool import BundleEntryID, bundle_files, list_entry_ids, unbundle_file
-from offload_tool.errors import EntryIDError, UsageError
+from offload_tool.errors import UsageError
 from offload_tool.operations.unbundle import MissingEntriesError
 from tests.conftest import run_tool
 
@@ -32,24 +32,6 @@ def test_exact_entries_first(tmp_path: Path) -> None:
         unbundle_file(tmp_path / "bundle", missing)
     assert caught.value.missing == (GPU + "gfx942",)
     assert not any(path.exists() for path in missing.values())
-
-
-@pytest.mark.parametrize(
-    ("targets", "error"),
-    [
-        ([GPU + "gfx90a", GPU + "gfx90a:xnack+"], EntryIDError),
-        ([GPU + "gfx906", "hipv4-amdgcn-amd-amdhsa-unknown-gfx906"], EntryIDError),
-        ([], UsageError),
-    ],
-    ids=["conflict", "duplicate", "none"],
-)
-def test_refused_compositions(tmp_path: Path, targets: list[str], error: type) -> None:
-    (tmp_path / "bundle").write_text("old")
-    (tmp_path / "in").write_text("image")
-    items = [(BundleEntryID.parse(target), tmp_path / "in") for target in targets]
-    with pytest.raises(error):
-        bundle_files(items, tmp_path / "bundle")
-    assert (tmp_path / "bundle").read_text() == "old"
 
 
 def test_memory_does_not_grow_with_the_images(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from offload_tool import list_images
 from offload_tool.cli import main
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.cuda.fatbin import NewCudaEntry, plan_cuda_fatbin
-from offload_tool.operations.extract import extract_device_images
-from offload_tool.operations.match import Device, NoImageError, match_images
+from offload_tool.operations.match import Device, NoImageError
 from offload_tool.operations.merge import MergeError, merge_files
 from offload_tool.operations.thin import thin_file
 from tests.conftest import Capture, Tool, run_tool
@@ -127,25 +126,6 @@ def test_compressed_together(nvidia: Callable[[str], Path], tmp_path: Path) -> N
     assert sorted(targets(out)) == ["sm_80", "sm_86"]
     thin_file(path, out, keep=[Device.parse("sm_90")], keep_ptx=False)
     assert targets(out) == ["compute_80"]
-
-
-def test_match(tmp_path: Path) -> None:
-    """A device loads one image; if none fits, each image has its reason."""
-    path = tmp_path / "all.fatbin"
-    path.write_bytes(fatbin(*ALL))
-    for device, image, rule in (
-        ("sm_90", "sm_90a", "exact"),
-        ("sm_89", "sm_86", "compatible"),
-        ("sm_100", "compute_90", "ptx"),
-    ):
-        (match,) = match_images(path, Device.parse(device))
-        assert [(load.id, load.rule) for load in match.loads] == [(PREFIX + image, rule)]
-    (match,) = match_images(path, Device.parse("sm_60"))
-    assert (
-        dict(match.reasons)[f"{PREFIX}compute_90"] == "compute_90 is PTX for sm_90 and later ones"
-    )
-    (image,) = extract_device_images(path, tmp_path / "out", devices=[Device.parse("sm_72")])
-    assert image.path.read_bytes() == cubin("sm_70")
 
 
 def test_merge(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from offload_tool.formats.bitcode.llvmlite import compile_object
 from offload_tool.formats.cuda.object_section import PLACEHOLDER
 from offload_tool.formats.hip_fatbin import EMBEDDED, KPACKED
 from offload_tool.formats.kpack.archive import SCHEMES, read_kpack, unpacked_kpack_image
-from offload_tool.formats.kpack.marker import KpackMarker, read_marker
+from offload_tool.formats.kpack.marker import KpackMarker
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.operations.archive import create_archive
 from offload_tool.operations.embed import (
@@ -24,7 +24,6 @@ from offload_tool.operations.embed import (
     pack_code_objects,
     read_host_files,
     write_cuda_fatbin,
-    write_marker,
 )
 from tests.conftest import Tool, program, run_tool
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
@@ -154,11 +153,6 @@ def test_archive_of_code_objects(tmp_path: Path, scheme: str) -> None:
         image.key: bytes(unpacked_kpack_image(data, image)) for image in found.images
     } == contents
     assert len({image.offset for image in found.images}) == 2  # equal files are stored once
-
-
-def test_marker_file(tmp_path: Path) -> None:
-    write_marker(MARKER, tmp_path / "marker")
-    assert read_marker(memoryview((tmp_path / "marker").read_bytes()))[0] == MARKER
 
 
 def test_wrappers_are_for_markers(tmp_path: Path) -> None:

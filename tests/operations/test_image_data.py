@@ -29,6 +29,7 @@ from offload_tool import (
     list_images,
     open_image,
 )
+from tests.formats.compressed import compressed_offload_binary
 from tests.formats.cuda.test_fatbin import CUBIN, CUBIN_AT, cuda_fatbin
 from tests.formats.object_files import make_coff, make_elf
 from tests.operations.archives import archive_of
@@ -94,8 +95,14 @@ def section(path: Path) -> Path:
 
 
 def same_ids(path: Path) -> Path:
-    """Write one offload binary with two images of one ID and size, compressed as a whole."""
+    """Write one offload binary with two images of one ID and size."""
     return make_package(path, [("gfx906", b"x" * 500), ("gfx906", b"y" * 500)], generation=23)
+
+
+def packed_package(path: Path) -> Path:
+    """Write the same, compressed as a whole."""
+    path.write_bytes(compressed_offload_binary(same_ids(path).read_bytes()))
+    return path
 
 
 def cuda(path: Path) -> Path:
@@ -125,6 +132,7 @@ LISTED = {  # member, section, container, its images, and whether they have an o
     several: [(None, None, *each) for each in (PACKED, PLAIN, PACKED)],
     section: [(None, ".hip_fatbin", *each) for each in (PACKED, PLAIN, PACKED)],
     same_ids: [(None, None, "offload-binary", (("hip", "gfx906", 500),) * 2, True)],
+    packed_package: [(None, None, "offload-binary", (("hip", "gfx906", 500),) * 2, False)],
     cuda: [(None, None, "cuda-fatbin", CUDA, True)] * 2,
 }
 MAKERS = [*LISTED]

@@ -9,63 +9,21 @@ from pathlib import Path
 import pytest
 
 from offload_tool import list_images
-from offload_tool.containers.find import find_containers
 from offload_tool.errors import (
     FormatError,
     NoContainerError,
     OffloadError,
-    UnsupportedError,
     UsageError,
 )
 from offload_tool.operations.join import join_file
 from offload_tool.operations.match import Device
 from offload_tool.operations.split import split_file
 from offload_tool.operations.thin import thin_file
-from tests.conftest import Tool, run_tool
-from tests.operations.split_programs import LINKS, link, make_wheel, record_faults, registered
+from tests.conftest import Tool
+from tests.operations.split_programs import bundles_of, link, make_wheel, record_faults
 
 pytestmark = pytest.mark.llvm
 NAME = "demo-1.2-py3-none-linux_x86_64.whl"
-
-
-def code(path: Path) -> list[dict[str, bytes]]:
-    return [
-        {image.id: bytes(image.content.view()) for image in found.images}
-        for found in find_containers(path)
-    ]
-
-
-@pytest.mark.parametrize("prefix", ["k", "z"])
-@pytest.mark.parametrize("name", LINKS)
-def test_there_and_back(
-    name: str, prefix: str, hip_objects: Path, llvm: Tool, tmp_path: Path
-) -> None:
-    """A joined file has its old images, loads with them, and can be stripped.
-
-    A library can be split again; a program is rejected, because its header table was moved.
-    """
-    path = link(hip_objects, llvm("clang"), tmp_path / name, name, prefix)
-    split_file(path, tmp_path / "apart")
-    out = tmp_path / "joined" / name
-    out.parent.mkdir()
-    report = join_file(tmp_path / "apart" / name, [], out)
-    assert (report.files, report.images) == (1, 5)
-    assert code(out) == code(path)
-    assert out.stat().st_mode == path.stat().st_mode
-    for command in (["true"], ["strip"], ["objcopy"], [llvm("llvm-strip"), "--strip-debug"]):
-        run_tool(*command, out)
-        rows = registered(out)
-        assert {(row.magic, row.payload[:24]) for row in rows} == {
-            ("FPIH", b"__CLANG_OFFLOAD_BUNDLE__")
-        }
-        assert len({row.payload for row in rows}) == 3
-    if "program" in name:
-        with pytest.raises(UnsupportedError, match="its program header table cannot move"):
-            split_file(out, tmp_path / "again")
-        return
-    split_file(out, tmp_path / "again")
-    for archive in (tmp_path / "apart/.kpack").iterdir():
-        assert archive.read_bytes() == (tmp_path / "again/.kpack" / archive.name).read_bytes()
 
 
 def test_archives_from_elsewhere(library: Path, tmp_path: Path) -> None:
@@ -75,7 +33,7 @@ def test_archives_from_elsewhere(library: Path, tmp_path: Path) -> None:
         join_file(tmp_path / "apart/library", [], tmp_path / "out")
     archives = sorted((tmp_path / "archives").iterdir())
     join_file(tmp_path / "apart/library", archives, tmp_path / "out")
-    assert code(tmp_path / "out") == code(library)
+    assert bundles_of(tmp_path / "out") == bundles_of(library)
     other = tmp_path / "library_gfx9.kpack"
     shutil.copy(archives[0], other)
     with pytest.raises(UsageError, match="has no code that"):
@@ -101,7 +59,7 @@ def test_folders(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     for out in (tmp_path / "one", tmp_path / "two"):
         assert sorted(str(path.relative_to(out)) for path in out.rglob("*")) == names
         for name in ("lib/a.so", "b.so"):
-            assert code(out / name) == code(folder / name)
+            assert bundles_of(out / name) == bundles_of(folder / name)
         assert (out / "link.so").readlink() == Path("lib/a.so")
     archives = tmp_path / "tree/.kpack"
     shutil.copy(archives / "demo_gfx942.kpack", archives / "more.kpack")
@@ -132,7 +90,7 @@ def test_folder_of_an_unpacked_wheel(hip_objects: Path, llvm: Tool, tmp_path: Pa
     link(hip_objects, llvm("clang"), library, "library-lld")
     split_file(folder, tmp_path / "tree")
     join_file(tmp_path / "tree", [], tmp_path / "one")
-    assert code(tmp_path / "one" / library.relative_to(folder)) == code(library)
+    assert bundles_of(tmp_path / "one" / library.relative_to(folder)) == bundles_of(library)
 
 
 def test_wheels(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
@@ -153,7 +111,7 @@ def test_wheels(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
             if not name.endswith((".so", "RECORD")):
                 assert new.read(name) == old.read(name)
         new.extractall(tmp_path / "site")
-    assert code(tmp_path / "site/demo/a.so") == code(library)
+    assert bundles_of(tmp_path / "site/demo/a.so") == bundles_of(library)
     with pytest.raises(UsageError, match="asks for device code of gfx942, too; give these wheels"):
         join_file(host, parts[:2], tmp_path / "x.whl")
     other = make_wheel(tmp_path / "other-1-py3-none-any.whl", {})

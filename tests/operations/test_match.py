@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool import Compression
 from offload_tool.containers.find import find_containers
 from offload_tool.errors import TargetIDError
 from offload_tool.operations.check import Rule, check_libraries
@@ -51,41 +50,8 @@ def test_one_for_each_kind(tmp_path: Path) -> None:
     assert match.ids == (*("openmp-amdgcn-amd-amdhsa--gfx906", "hipv4-amdgcn-amd-amdhsa--gfx906"),)
 
 
-def test_reasons(tmp_path: Path) -> None:
-    """If no image fits, each device image is listed with its reason; hosts are not."""
-    path = make_bundle(tmp_path / "b", {HOST: b"", "gfx906": b"1", "gfx90a:xnack+": b"2"})
-    (match,) = match_images(path, Device.parse("gfx90a:xnack-"))
-    assert match.ids == ()
-    assert dict(match.reasons) == {
-        "hipv4-amdgcn-amd-amdhsa--gfx906": "processor gfx906 is not gfx90a",
-        "hipv4-amdgcn-amd-amdhsa--gfx90a:xnack+": "needs xnack+, not xnack-",
-    }
-
-
 SPIRV = "hip-spirv64-amd-amdhsa--amdgcnspirv"
 FALLBACKS = {HOST: b"", "gfx9-4-generic": b"1", "gfx11-generic": b"2", SPIRV: b"3"}
-
-
-@pytest.mark.parametrize("compression", [None, Compression()], ids=["plain", "compressed"])
-@pytest.mark.parametrize(
-    ("device", "expected", "rule"),
-    [
-        ("gfx942", "gfx9-4-generic", "generic"),
-        ("gfx942:sramecc+:xnack-", "gfx9-4-generic", "generic"),
-        ("hip-amdgcn-amd-amdhsa--gfx1103", "gfx11-generic", "generic"),
-        ("gfx90a:xnack+", "amdgcnspirv", "spirv"),
-        ("hipv4-amdgcn-amd-amdhsa--gfx1030", "amdgcnspirv", "spirv"),
-        ("amdgcnspirv", "amdgcnspirv", "exact"),
-    ],
-)
-def test_fallbacks(
-    tmp_path: Path, compression: Compression | None, device: str, expected: str, rule: str
-) -> None:
-    """Without native code, an AMD GPU loads generic code; without that, SPIR-V."""
-    path = make_bundle(tmp_path / "b", FALLBACKS, compression=compression)
-    (match,) = match_images(path, Device.parse(device))
-    assert [load.id.rpartition("--")[2] for load in match.loads] == [expected]
-    assert [load.rule for load in match.loads] == [rule]
 
 
 def test_native_first(tmp_path: Path) -> None:

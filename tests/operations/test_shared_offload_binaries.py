@@ -16,8 +16,7 @@ from offload_tool import (
 )
 from offload_tool.errors import FormatError
 from offload_tool.formats.offload_binary import read_offload_binary
-from offload_tool.operations.extract import extract_device_images
-from offload_tool.operations.match import Device, match_images
+from offload_tool.operations.match import Device
 from offload_tool.operations.merge import MergeError, merge_files
 from offload_tool.operations.thin import thin_file
 from tests.conftest import Tool, run_tool
@@ -41,26 +40,6 @@ def contents(path: Path) -> dict[str, bytes]:
     data = memoryview(path.read_bytes())
     data, binary, _ = read_offload_binary(data, 0)
     return {image.arch: bytes(image.content(data)) for image in binary.images}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_list_match_and_extract(tmp_path: Path, form: str) -> None:
-    """All images are listed, matched and extracted; compressed ones have no offset."""
-    path = make(tmp_path / "p", form, *TARGETS)
-    rows = list_images(path)
-    assert [(row.target_id, row.size) for row in rows] == [(t, len(IMAGES[t])) for t in TARGETS]
-    for row in rows:
-        assert (row.offset is None) == (form != "shared")
-        if row.offset is not None:
-            assert path.read_bytes()[row.offset :][: row.size] == IMAGES[row.target_id]
-    (match,) = match_images(path, Device.parse("gfx90a:xnack+"))
-    assert match.ids == ("hip-amdgcn-amd-amdhsa--gfx90a:xnack+",)
-    found = extract_device_images(path, tmp_path / "out", devices=[Device.parse("gfx906")])
-    assert [Path(image.path).read_bytes() for image in found] == [IMAGES["gfx906"]]
-    extract_images(path, [ImageFilter({"arch": "gfx906"}, output=tmp_path / "x")])
-    assert (tmp_path / "x").read_bytes() == IMAGES["gfx906"]
-    made = extract_images(path, [], options=ExtractOptions(folder=tmp_path, generation=23))
-    assert [Path(name).read_bytes() for name in made] == list(IMAGES.values())
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -8,25 +8,15 @@ from pathlib import Path
 import pytest
 
 from offload_tool import list_images
-from offload_tool.containers.find import find_containers
 from offload_tool.errors import NoContainerError, OffloadError, UnsupportedError, UsageError
 from offload_tool.formats.objects.elf.reader import read_elf_tables
-from offload_tool.operations.match import Device, match_images
+from offload_tool.operations.join import join_file
 from offload_tool.operations.split import split_file
-from offload_tool.operations.thin import thin_file
 from tests.conftest import Tool, missing, run_tool, try_tool
-from tests.operations.fatbins import HOST, make_bundle
-from tests.operations.split_programs import LINKS, TARGETS, link, registered
+from tests.operations.fatbins import HOST, entry_id, make_bundle
+from tests.operations.split_programs import LINKS, TARGETS, bundles_of, link, registered
 
 pytestmark = pytest.mark.llvm
-
-
-def originals(path: Path) -> list[dict[str, bytes]]:
-    """Return the code of each bundle of an unsplit file, by target ID."""
-    return [
-        {i.target_id: bytes(i.content.view()) for i in found.images if i.kind != "host"}
-        for found in find_containers(path)
-    ]
 
 
 def check_loads(path: Path, expected: list[dict[str, bytes]]) -> None:
@@ -35,26 +25,56 @@ def check_loads(path: Path, expected: list[dict[str, bytes]]) -> None:
     assert [row.magic for row in rows] == ["HIPK"] * len(expected)
     for row, code in zip(rows, expected, strict=True):
         for target_id in {target for targets in TARGETS.values() for target in targets}:
-            assert row.code(target_id) == code.get(target_id)
+            assert row.code(target_id) == code.get(entry_id(target_id))
 
 
 @pytest.mark.parametrize("prefix", ["k", "z"])
 @pytest.mark.parametrize("name", LINKS)
-def test_linked(name: str, prefix: str, hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    """Every wrapper finds its own code for each target ID, and none for others."""
+def test_there_and_back(
+    name: str, prefix: str, hip_objects: Path, llvm: Tool, tmp_path: Path
+) -> None:
+    """Every wrapper finds its own code; joined, a file loads its old images, stripped or not.
+
+    A joined library can be split again; a program is rejected, because its header table was moved.
+    """
     path = link(hip_objects, llvm("clang"), tmp_path / name, name, prefix)
-    report = split_file(path, tmp_path / "out")
-    out = tmp_path / "out" / name
-    check_loads(out, originals(path))
+    report = split_file(path, tmp_path / "apart")
+    apart = tmp_path / "apart" / name
+    check_loads(apart, bundles_of(path))
     assert report.marked == (name,)
     assert [part.target_id for part in report.parts] == [None, "gfx1100", "gfx90a:xnack+", "gfx942"]
     assert [part.images for part in report.parts] == [0, 2, 1, 2]
     if prefix == "k":  # compressed bundles have less than two pages
-        assert out.stat().st_size < path.stat().st_size
-    assert out.stat().st_mode == path.stat().st_mode
-    shown = try_tool(llvm("llvm-readelf"), "-a", "-W", out)
+        assert apart.stat().st_size < path.stat().st_size
+    before, after = (read_elf_tables(memoryview(file.read_bytes())) for file in (path, apart))
+    marker = after.sections[after.names.index(b".rocm_kpack_ref")]
+    assert b".hip_fatbin" not in after.names  # of the device code, only the marker remains
+    assert marker.sh_size < 100
+    assert marker.sh_addr == before.sections[before.names.index(b".hip_fatbin")].sh_addr
+    shown = try_tool(llvm("llvm-readelf"), "-a", "-W", apart)
     assert shown.returncode == 0
     assert "warning" not in shown.stdout + shown.stderr
+
+    out = tmp_path / "joined" / name
+    out.parent.mkdir()
+    joined = join_file(apart, [], out)
+    assert (joined.files, joined.images) == (1, 5)
+    assert bundles_of(out) == bundles_of(path)
+    assert out.stat().st_mode == apart.stat().st_mode == path.stat().st_mode
+    for command in (["true"], ["strip"], ["objcopy"], [llvm("llvm-strip"), "--strip-debug"]):
+        run_tool(*command, out)
+        rows = registered(out)
+        assert {(row.magic, row.payload[:24]) for row in rows} == {
+            ("FPIH", b"__CLANG_OFFLOAD_BUNDLE__")
+        }
+        assert len({row.payload for row in rows}) == 3
+    if "program" in name:
+        with pytest.raises(UnsupportedError, match="its program header table cannot move"):
+            split_file(out, tmp_path / "again")
+        return
+    split_file(out, tmp_path / "again")
+    for archive in (tmp_path / "apart/.kpack").iterdir():
+        assert archive.read_bytes() == (tmp_path / "again/.kpack" / archive.name).read_bytes()
 
 
 @pytest.mark.parametrize("name", ["library-lld", "library-bfd", "program-lld", "program-bfd"])
@@ -71,7 +91,7 @@ def test_other_tools_afterwards(
     if stripper == "patchelf":
         command += ["--set-rpath", "/somewhere/" + "long/" * 40]
     run_tool(*command, out)
-    check_loads(out, originals(path))
+    check_loads(out, bundles_of(path))
 
 
 @pytest.mark.parametrize("scheme", ["none", "zstd-per-kernel"])
@@ -79,7 +99,7 @@ def test_schemes(scheme: str, library: Path, tmp_path: Path) -> None:
     """Archives may be compressed or not; two runs produce the same bytes."""
     for name in ("one", "two"):
         split_file(library, tmp_path / name, scheme=scheme, group="mine")
-    check_loads(tmp_path / "one/library", originals(library))
+    check_loads(tmp_path / "one/library", bundles_of(library))
     files = sorted(p for p in (tmp_path / "one").rglob("*") if p.is_file())
     assert [p.name for p in files] == [
         *("mine_gfx1100.kpack", "mine_gfx90a:xnack+.kpack", "mine_gfx942.kpack", "library")
@@ -87,42 +107,6 @@ def test_schemes(scheme: str, library: Path, tmp_path: Path) -> None:
     for file in files:
         other = tmp_path / "two" / file.relative_to(tmp_path / "one")
         assert file.read_bytes() == other.read_bytes()
-
-
-def test_one_marker(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    """Of the device code, only one marker remains, which AMD's tools read."""
-    path = link(hip_objects, llvm("clang"), tmp_path / "library", "library-bfd")
-    split_file(path, tmp_path / "out")
-    tables = read_elf_tables(memoryview((tmp_path / "out/library").read_bytes()))
-    assert b".hip_fatbin" not in tables.names
-    marker = tables.sections[tables.names.index(b".rocm_kpack_ref")]
-    assert marker.sh_size < 100
-    before = read_elf_tables(memoryview(path.read_bytes()))
-    assert marker.sh_addr == before.sections[before.names.index(b".hip_fatbin")].sh_addr
-
-
-def test_ours_reads_it(library: Path, tmp_path: Path) -> None:
-    split_file(library, tmp_path / "out")
-    for device in ("gfx942:sramecc+:xnack-", "gfx90a:xnack+", "gfx1100", "gfx906"):
-        before, after = (
-            [match.ids for match in match_images(file, Device.parse(device))]
-            for file in (library, tmp_path / "out/library")
-        )
-        assert before == after
-
-
-def test_thinned_before(library: Path, tmp_path: Path) -> None:
-    keep = [Device.parse("gfx1100"), Device.parse("gfx90a:xnack+")]
-    thin_file(library, library, keep=keep)
-    split_file(library, tmp_path / "out")
-    check_loads(tmp_path / "out/library", originals(library))
-
-
-def test_split_twice(library: Path, tmp_path: Path) -> None:
-    split_file(library, tmp_path / "out")
-    with pytest.raises(NoContainerError, match="expected device code"):
-        split_file(tmp_path / "out/library", tmp_path / "again")
-    assert not (tmp_path / "again").exists()
 
 
 def test_name_that_is_no_text(library: Path, tmp_path: Path) -> None:
@@ -143,10 +127,10 @@ def test_relocatable_device_code(llvm: Tool, tmp_path: Path, hip_objects: Path) 
     run_tool(*command, "--no-offload-new-driver", cwd=tmp_path)
     path = tmp_path / "library.so"
     split_file(path, tmp_path / "out")
-    (code,) = originals(path)
+    (code,) = bundles_of(path)
     rows = registered(tmp_path / "out/library.so")
     assert {row.index for row in rows} == {0}
-    assert {row.code("gfx942") for row in rows} == {code["gfx942"]}
+    assert {row.code("gfx942") for row in rows} == {code[entry_id("gfx942")]}
 
 
 WRAPPER = ".long 0x48495046, 1\n.quad fatbin, 0"
@@ -215,12 +199,14 @@ def test_images_for_no_archive(ids: list[str], message: str, llvm: Tool, tmp_pat
         split_file(path, tmp_path / "out")
 
 
-def test_refused(hip_objects: Path, tmp_path: Path) -> None:
+def test_refused(hip_objects: Path, library: Path, tmp_path: Path) -> None:
+    split_file(library, tmp_path / "once")
     folder, text = tmp_path / "folder", tmp_path / "text"
     folder.mkdir()
     text.write_text("hello")
     for path, options, error, message in (
         (hip_objects / "k1.o", {}, UnsupportedError, "is an object: split what is linked of it"),
+        (tmp_path / "once/library", {}, NoContainerError, "expected device code"),
         (text, {}, NoContainerError, "expected device code"),
         (folder, {}, NoContainerError, "expected device code"),
         (text, {"group": "a/b"}, UsageError, "to be a part of file names"),
