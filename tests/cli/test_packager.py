@@ -370,8 +370,13 @@ def test_documented_numbering(alone: PackagerBench) -> None:
     files = alone.files("ours")
     assert (files["new"][34], files["old"][34]) == (4, 3)
     alone.write("old", files["old"])
-    assert alone.ours("../old", "--image=kind=hip,file=x").errors == ""
-    assert alone.files("ours") == {"x": b"first image"}
+    for option, found in (
+        ([], {"x": b"first image"}),
+        (["--kind-numbering=documented"], {"x": b"first image"}),
+        (["--kind-numbering=llvm22"], {}),
+    ):
+        alone.ours(*option, "../old", "--image=kind=hip,file=x")
+        assert alone.files("ours") == found
     refused = alone.ours("-o", "x", "--kind-numbering=other", image)
     assert refused.status == 1
     message = "packager: for the --kind-numbering option: Cannot find option named 'other'!\n"

@@ -31,6 +31,8 @@ from tests.formats.cuda.test_fatbin import cuda_fatbin
 from tests.formats.cuda_images import content_of, images_of
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
 from tests.formats.kernel_info.test_nv_info import SEED as CUBIN
+from tests.formats.kpack.test_archive import PACKED, PLAIN
+from tests.formats.kpack.test_archive import read as kpack_archive
 from tests.formats.object_files import ADDED, CLASSES, is_bundle_section, make_coff, make_elf
 from tests.formats.objects.test_ar import SMALL
 from tests.formats.objects.test_ar import archive_of as archive
@@ -153,6 +155,7 @@ READERS: dict[str, tuple[list[bytes], list[bytes], Callable[[bytes], object]]] =
     "ELF to edit": (ELF, [], edited(plan_elf)),
     "archive": ([archive(SMALL)], [b"", b"!<arch>\n", b"!<thin>\n"], archive_members),
     "symbols": ([elf(), module()], [b"", b"\x7fELF\2\1\1", b"\x64\x86"], symbols),
+    "kpack archive": ([PLAIN, PACKED], [], kpack_archive),
     "kernels of AMD": ([CODE], [], kernels(read_amdgpu_kernels)),
     "kernels of NVIDIA": ([CUBIN], [], kernels(read_cubin_kernels)),
 }

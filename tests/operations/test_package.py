@@ -167,31 +167,6 @@ def kinds_in(path: Path) -> list[tuple[int, int]]:
     return [(image.image_kind, image.offload_kind) for part in binaries for image in part.images]
 
 
-@pytest.mark.parametrize(
-    ("dialect", "kind", "expected"),
-    [
-        (None, "hip", [b"old", b"new"]),
-        ("llvm22", "hip", [b"new"]),
-        ("documented", "hip", [b"old"]),
-        ("documented", "sycl", [b"new"]),
-        (None, "sycl", []),
-        (None, "none", []),
-    ],
-)
-def test_meaning_of_kinds(
-    dialect: object, kind: str, expected: list[bytes], tmp_path: Path
-) -> None:
-    """The kind hip matches both numbers, unless the dialect is given."""
-    old = package(tmp_path / "old", (b"old", "a"), dialect="documented").read_bytes()
-    new = package(tmp_path / "new", (b"new", "b")).read_bytes()
-    (tmp_path / "both").write_bytes(old + new)
-    filters = [ImageFilter(kind=kind)]
-    written = extract_images(
-        tmp_path / "both", filters, options=ExtractOptions(folder=tmp_path, dialect=dialect)
-    )  # type: ignore[arg-type]
-    assert [Path(name).read_bytes() for name in written] == expected
-
-
 def test_several_matches_for_one_file(tmp_path: Path) -> None:
     """The last match is written, in any spelling of the file's name, with a warning."""
     path = package(tmp_path / "p", (b"one", "a"), (b"two", "b"))

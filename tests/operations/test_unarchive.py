@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 import re
@@ -17,9 +16,7 @@ import pytest
 
 from offload_tool import BundleEntryID
 from offload_tool.cli.llvm.bundler import run_bundler
-from offload_tool.containers import walk
-from offload_tool.errors import FileError, FormatError, OffloadError
-from offload_tool.io import InputFile
+from offload_tool.errors import FormatError, OffloadError
 from offload_tool.operations import unarchive
 from offload_tool.operations.unarchive import (
     ArchiveOptions,
@@ -213,20 +210,6 @@ def test_other_tools_read_the_result(
 
 
 @pytest.mark.llvm
-def test_device_link_takes_members(tmp_path: Path, contents: dict[str, bytes], llvm: Tool) -> None:
-    """ld.lld links the AMDGPU member that defines a device object's undefined symbol."""
-    members = {"m.o": bundle(tmp_path, {HOST: b"", GPU + "gfx906": contents["device"]})}
-    unbundle_archive(archive_of(tmp_path / "hda.a", members), {ONE: tmp_path / "dsa.a"})
-    (tmp_path / "main.c").write_text("int f(void); int call(void) { return f(); }\n")
-    run_tool(
-        llvm("clang"), "--target=amdgcn-amd-amdhsa", "-mcpu=gfx906", "-c", "main.c", cwd=tmp_path
-    )
-    linked = tmp_path / "linked"
-    run_tool(llvm("ld.lld"), "-shared", tmp_path / "main.o", tmp_path / "dsa.a", "-o", linked)
-    assert " t f\n" in run_tool(llvm("llvm-nm"), linked)  # device functions are hidden
-
-
-@pytest.mark.llvm
 def test_compressed_members_of_darwin_archives(tmp_path: Path, llvm: Tool) -> None:
     """Line ends appended by Darwin's archivers do not break compressed members."""
     images = [b"x" * size for size in range(1, 9)]  # every length of padding
@@ -417,21 +400,6 @@ def test_no_archive(tmp_path: Path, capfd, data: bytes) -> None:
     assert run_bundler("tool", args, {}) == 1
     assert capfd.readouterr().err == "tool: error: file too small to be an archive\n"
     assert not out.exists()
-
-
-def test_forbidden_thin_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unreadable member of a thin archive is rejected with archive, member and offset."""
-    (tmp_path / "hda.a").write_bytes(thin(b"m.o"))
-    (tmp_path / "m.o").touch()
-
-    def open_file(path: Path) -> InputFile:  # root may read everything
-        if Path(path).name == "m.o":
-            raise FileError(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
-        return InputFile(path)
-
-    monkeypatch.setattr(walk, "InputFile", open_file)
-    with pytest.raises(FormatError, match=r"hda\.a', offset 0x.*'m\.o'.*Permission denied"):
-        unbundle_archive(tmp_path / "hda.a", {ONE: tmp_path / "out.a"})
 
 
 def test_members_without_entries_are_named(tmp_path: Path, capfd) -> None:

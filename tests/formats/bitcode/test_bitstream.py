@@ -196,9 +196,6 @@ REFUSED = [
 def test_contents_of_blocks(content: Stream, message: str) -> None:
     """Numbers, records and abbreviations that no writer makes, or that could be any number."""
     refused(content, message)
-
-
-def test_block_behind_the_end() -> None:
     refused(Stream().fixed(END, WIDTH), "it may be cut short", size=2)
 
 

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -213,42 +214,39 @@ LIMITED = """
 """
 
 
-def in_256_mib(data: bytes) -> str:
-    """Decompress in a process with so little memory; return what it prints."""
+LARGE = 4096 * BLOCK
+
+
+def zlib_payload() -> bytes:
+    engine = zlib.compressobj()
+    return b"".join(engine.compress(bytes(BLOCK)) for _ in range(4096)) + engine.flush()
+
+
+@pytest.mark.parametrize(
+    ("method", "payload", "size", "least", "most", "message"),
+    [
+        # Half a GiB that comes out of a small payload passes through; the hash is the last check.
+        (ZSTD, lambda: repeated(b"\0", 4096), LARGE, LARGE, LARGE, "hash stored in the header"),
+        (ZLIB, zlib_payload, LARGE, LARGE, LARGE, "hash stored in the header"),
+        # A recorded size that the payload cannot reach is refused where it would not fit.
+        (ZSTD, lambda: UNSIZED_TEXT, 1 << 40, 0, 0, "what the payload can hold"),
+        # A payload that holds far more than recorded is left after the first chunk.
+        (ZSTD, lambda: repeated(b"\0", 4096), BLOCK, 0, BLOCK, "found 131072"),
+    ],
+    ids=["zstd", "zlib", "size", "too many"],
+)
+def test_memory_is_bounded(
+    method: int, payload: Callable[[], bytes], size: int, least: int, most: int, message: str
+) -> None:
+    """A process with a quarter of a GiB decompresses, or refuses, whatever the sizes are."""
+    data = compressed(b"", 3, method, size=size, payload=payload())
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(LIMITED)], input=data, capture_output=True
     )
     assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode()
-
-
-@pytest.mark.parametrize("method", [ZLIB, ZSTD], ids=["zlib", "zstd"])
-def test_memory_is_bounded(method: int) -> None:
-    """Half a GiB that comes out of a small payload passes through a quarter of a GiB."""
-    blocks = 4096
-    size = blocks * BLOCK
-    if method == ZSTD:
-        payload = repeated(b"\0", blocks)
-    else:
-        engine = zlib.compressobj()
-        payload = b"".join(engine.compress(bytes(BLOCK)) for _ in range(blocks)) + engine.flush()
-    output = in_256_mib(compressed(b"", 3, method, size=size, payload=payload))
-    assert output.splitlines()[-1] == str(size)
-    assert "hash stored in the header" in output  # that it was the last error proves it ran through
-
-
-def test_size_in_header_costs_no_memory() -> None:
-    """A recorded size that the payload cannot reach is refused where it would not fit."""
-    output = in_256_mib(compressed(TEXT, size=1 << 40, payload=UNSIZED_TEXT))
-    assert "what the payload can hold" in output
-    assert output.splitlines()[-1] == "0"
-
-
-def test_refused_at_the_first_byte_too_many() -> None:
-    """A payload that holds far more than recorded is left after the first chunk."""
-    output = in_256_mib(compressed(b"", size=BLOCK, payload=repeated(b"\0", 4096)))
-    assert "found 131072" in output
-    assert int(output.splitlines()[-1]) <= BLOCK
+    *_, found, written = done.stdout.decode().splitlines()
+    assert message in found
+    assert least <= int(written) <= most
 
 
 def test_large_bundle_is_mapped(tmp_path: Path, monkeypatch) -> None:
@@ -304,15 +302,13 @@ def test_hash_of_places_used_again(method: int, monkeypatch) -> None:
     assert unpack(data) == content
 
 
-def test_folder_without_room(monkeypatch) -> None:
+def test_folder_without_room(tmp_path: Path, monkeypatch) -> None:
+    """Where there is too little room, or no folder, the error says so."""
     data = compressed(bytes(130 * BLOCK), payload=repeated(b"\0", 130))
-    monkeypatch.setattr("os.statvfs", lambda _: SimpleNamespace(f_bavail=9, f_frsize=1))
-    with pytest.raises(FileError, match="needs 17039360 bytes, only 9 are free"):
-        unpack(data)
-
-
-def test_folder_that_does_not_exist(tmp_path: Path, monkeypatch) -> None:
-    data = compressed(bytes(130 * BLOCK), payload=repeated(b"\0", 130))
+    with monkeypatch.context() as patch:
+        patch.setattr("os.statvfs", lambda _: SimpleNamespace(f_bavail=9, f_frsize=1))
+        with pytest.raises(FileError, match="needs 17039360 bytes, only 9 are free"):
+            unpack(data)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
     with pytest.raises(FileError, match="missing"):
         unpack(data)

@@ -7,7 +7,6 @@ own writer, and that AMD's two readers read what is written, was checked with th
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +74,11 @@ def framed(*frames: bytes, count: int | None = None) -> bytes:
     return struct.pack("<I", len(frames) if count is None else count) + rows
 
 
-def archive(
-    data: bytes, contents: object, *, version: int = 1, toc: int | None = None, tail: bytes = b""
-) -> bytes:
+def archive(data: bytes, contents: object, *, version: int = 1, toc: int | None = None) -> bytes:
     """Return the archive of a data area and a table."""
     at = 64 + len(data) if toc is None else toc
     head = struct.pack("<4sIQ", b"KPAK", version, at).ljust(64, b"\0")
-    return head + data + mp(contents) + tail
+    return head + data + mp(contents)
 
 
 PLAIN = archive(A + B, table(A + B))
@@ -175,14 +172,14 @@ def test_what_is_not_written(
         written(tmp_path, images, **options)
 
 
-def plain(**changes: Any) -> Callable[[], bytes]:
-    """Make an archive of the scheme "none" with another table."""
-    return lambda: archive(A + B, table(A + B, **changes))
+def plain(**changes: Any) -> bytes:
+    """Return an archive of the scheme "none" with another table."""
+    return archive(A + B, table(A + B, **changes))
 
 
-def packed(data: bytes = FRAMES, **changes: Any) -> Callable[[], bytes]:
-    """Make an archive of the scheme "zstd-per-kernel" with other data or another table."""
-    return lambda: archive(data, table(data, ZSTD, **changes))
+def packed(data: bytes = FRAMES, **changes: Any) -> bytes:
+    """Return an archive of the scheme "zstd-per-kernel" with other data or another table."""
+    return archive(data, table(data, ZSTD, **changes))
 
 
 def toc_of(**changes: Any) -> dict[str, Any]:
@@ -210,12 +207,10 @@ READ_BY_THE_LOADER = {
 @pytest.mark.parametrize("name", READ_BY_THE_LOADER)
 def test_unusual_archives_are_read(name: str) -> None:
     """What AMD's loader reads, though AMD's writer does not write it, is read."""
-    assert set(read(READ_BY_THE_LOADER[name]()).values()) <= {A, B}
-
-
-def test_unknown_keys_are_told() -> None:
-    found = read_kpack(memoryview(archive(A + B, table(A + B, build_id="abc"))))
-    assert found.unknown == ("build_id",)
+    data = READ_BY_THE_LOADER[name]
+    assert set(read(data).values()) <= {A, B}
+    unknown = ("build_id", "nested") if name == "unknown keys" else ()
+    assert read_kpack(memoryview(data)).unknown == unknown
 
 
 def test_data_from_the_header_on() -> None:
@@ -226,22 +221,22 @@ def test_data_from_the_header_on() -> None:
 
 
 LONG = 1 << 62
-BROKEN: dict[str, tuple[Callable[[], bytes], str]] = {
-    "empty": (lambda: b"", "expected 16 bytes of header, found 0"),
-    "short": (lambda: PLAIN[:15], "expected 16 bytes of header, found 15"),
-    "magic": (lambda: b"KPAC" + PLAIN[4:], "expected b'KPAK', found b'KPAC'"),
+BROKEN = {
+    "empty": (b"", "expected 16 bytes of header, found 0"),
+    "short": (PLAIN[:15], "expected 16 bytes of header, found 15"),
+    "magic": (b"KPAC" + PLAIN[4:], "expected b'KPAK', found b'KPAC'"),
     "table beyond the end": (
-        lambda: archive(A, table(A), toc=1 << 40),
+        archive(A, table(A), toc=1 << 40),
         "offset of the table of contents: expected 16 to .* cut short",
     ),
     "table at the end": (
-        lambda: struct.pack("<4sIQ", b"KPAK", 1, 64).ljust(64, b"\0"),
+        struct.pack("<4sIQ", b"KPAK", 1, 64).ljust(64, b"\0"),
         "expected 16 to 63, found 64",
     ),
-    "table in the header": (lambda: archive(A, table(A), toc=8), "expected 16 to"),
-    "table cut short": (lambda: PLAIN[:-9], "it ends too early"),
-    "table no map": (lambda: archive(A, [1, 2]), "expected the map of the table"),
-    "bytes behind the table": (lambda: PLAIN + b"\0", "1 bytes more; AMD's two readers differ"),
+    "table in the header": (archive(A, table(A), toc=8), "expected 16 to"),
+    "table cut short": (PLAIN[:-9], "it ends too early"),
+    "table no map": (archive(A, [1, 2]), "expected the map of the table"),
+    "bytes behind the table": (PLAIN + b"\0", "1 bytes more; AMD's two readers differ"),
     "toc no map": (plain(toc=["a"]), "expected a map for toc"),
     "targets no map": (plain(toc={"k#0": ["gfx942"]}), "expected a map for 'k#0'"),
     "entry no map": (plain(toc={"k#0": {"gfx942": 1}}), "a map for 'k#0' and gfx942"),
@@ -255,7 +250,7 @@ BROKEN: dict[str, tuple[Callable[[], bytes], str]] = {
         "'k#0' is there twice for gfx942",
     ),
     "table key twice": (
-        lambda: archive(A, b"\x82" + 2 * (mp("group_name") + mp("x"))),
+        archive(A, b"\x82" + 2 * (mp("group_name") + mp("x"))),
         "the key 'group_name' is there twice",
     ),
     "ordinal a text": (plain(toc=toc_of(ordinal="0")), "expected a number for ordinal"),
@@ -323,35 +318,22 @@ BROKEN: dict[str, tuple[Callable[[], bytes], str]] = {
     "a string of too many": (plain(group_name=b"\xdb\xff\xff\xff\xff"), "expected the table"),
 }
 
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_broken_archives_are_refused(name: str) -> None:
-    make, message = BROKEN[name]
-    with pytest.raises(FormatError, match=f"(?s)^'demo.kpack', offset .*{message}"):
-        read(make())
+UNSUPPORTED = {
+    "newer": (archive(A, table(A), version=2), "expected version 1 of a kpack archive, found 2"),
+    "scheme": (plain(compression_scheme="lz4"), "expected none or zstd-per-kernel, found 'lz4"),
+}
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (archive(A, table(A), version=2), "expected version 1 of a kpack archive, found 2"),
-        (archive(A, table(A, "lz4", toc=toc_of())), "expected none or zstd-per-kernel, found 'lz4"),
-    ],
-)
-def test_other_archives_are_refused(data: bytes, message: str) -> None:
-    with pytest.raises(UnsupportedError, match=message):
+@pytest.mark.parametrize("name", [*BROKEN, *UNSUPPORTED])
+def test_broken_and_other_archives_are_refused(name: str) -> None:
+    data, message = (BROKEN | UNSUPPORTED)[name]
+    error = FormatError if name in BROKEN else UnsupportedError
+    with pytest.raises(error, match=f"(?s)^'demo.kpack', offset .*{message}"):
         read(data)
 
 
 @pytest.mark.parametrize("data", [PLAIN, PACKED])
-def test_every_cut_and_change(data: bytes) -> None:
+def test_every_cut(data: bytes) -> None:
     for end in range(len(data)):
         with pytest.raises((FormatError, UnsupportedError)):
             read(data[:end])
-    for at in range(len(data)):
-        changed = bytearray(data)
-        changed[at] ^= 0x81
-        try:
-            read(bytes(changed))
-        except (FormatError, UnsupportedError):
-            continue

@@ -168,19 +168,26 @@ def memory(data: bytes) -> dict[int, bytes]:
     return {row.p_vaddr: data[row.p_offset : row.p_offset + row.p_filesz] for row in rows}
 
 
-def test_no_room() -> None:
-    rows = [
-        Replacement(BUNDLES, FIRST, 100, FilePlan.of([b"x" * 101])),
-        Replacement(BUNDLES, FIRST + 100, 100, FilePlan.of([b""])),
-    ]
-    with pytest.raises(FormatError, match="has 101 bytes, there is room for 100"):
-        plan_shrunk_elf(read_elf_tables(memoryview(OBJECT.make())), rows)
-
-
-def test_outside_of_the_section() -> None:
-    rows = [Replacement(BUNDLES, FIRST - 1, 10, FilePlan.of([b""]))]
-    with pytest.raises(FormatError, match=r"\.hip_fatbin"):
-        plan_shrunk_elf(read_elf_tables(memoryview(OBJECT.make())), rows)
+@pytest.mark.parametrize(
+    ("rows", "error", "message"),
+    [
+        (
+            [(FIRST, 100, b"x" * 101), (FIRST + 100, 100, b"")],
+            *(FormatError, "has 101 bytes, there is room for 100"),
+        ),
+        ([(FIRST - 1, 10, b"")], FormatError, r"\.hip_fatbin"),
+        ([(32, END - 32, b"new")], UnsupportedError, "parts of its headers share bytes"),
+    ],
+)
+def test_replacements_that_do_not_fit(
+    rows: list[tuple[int, int, bytes]], error: type[Exception], message: str
+) -> None:
+    """A replacement has room, is within its section, and leaves the file's headers alone."""
+    place = {"sh_addr": 0, "sh_offset": 32, "sh_size": END - 32} if rows[0][0] == 32 else {}
+    elf = replace(OBJECT, bundles=place or OBJECT.bundles, symbols=())
+    changes = [Replacement(BUNDLES, start, size, FilePlan.of([new])) for start, size, new in rows]
+    with pytest.raises(error, match=message):
+        plan_shrunk_elf(read_elf_tables(memoryview(elf.make())), changes)
 
 
 def test_sections_and_symbols(tmp_path: Path) -> None:
@@ -366,14 +373,6 @@ def test_places_in_memory(tmp_path: Path) -> None:
     made = shrink(replace(LARGE, data={"sh_addralign": 4096}), tmp_path)
     assert read_elf_tables(memoryview(made)).segments[-1].p_align == 4096
     shrink(related(REL, 1, 0), tmp_path, only=True)  # no bundle moves
-
-
-def test_bundles_over_the_headers(tmp_path: Path) -> None:
-    place = {"sh_addr": 0, "sh_offset": 32, "sh_size": END - 32}
-    data = replace(OBJECT, bundles=place, symbols=()).make()
-    rows = [Replacement(BUNDLES, 32, END - 32, FilePlan.of([b"new"]))]
-    with pytest.raises(UnsupportedError, match="parts of its headers share bytes"):
-        plan_shrunk_elf(read_elf_tables(memoryview(data)), rows)
 
 
 @pytest.mark.parametrize("name", CLASSES)
