@@ -168,7 +168,7 @@ def relocatable_code(env: Environment, unit: Unit) -> RelocatableCuda:
 
 def is_device_runtime(file: Node) -> bool:
     """Return True for NVIDIA's library of device functions, ``libcudadevrt.a``."""
-    return file.name == DEVICE_RUNTIME
+    return bool(file.name == DEVICE_RUNTIME)
 
 
 def linked_objects(
