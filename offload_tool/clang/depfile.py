@@ -52,11 +52,9 @@ def parse_depfile(text: str) -> list[str]:
 
 
 def clang_depfile(targets: Iterable[str], names: Iterable[str], *, phony: bool) -> bytes:
-    """Return the depfile that clang writes for files that it has read; the first is the source.
+    """Return clang's depfile for read files, the source first; UnsupportedError for backslashes.
 
     Source: clang's ``DependencyFileGenerator``; clang 19 to 23, observed.
-
-    :raises UnsupportedError: clang replaces backslashes in names.
     """
     out: list[bytes] = []
     column = 0
@@ -81,10 +79,7 @@ def clang_depfile(targets: Iterable[str], names: Iterable[str], *, phony: bool) 
 
 
 def depfile_text(output: str, names: Iterable[str]) -> str:
-    """Return the rule by which `output` depends on `names`, with an empty rule for each (``-MP``).
-
-    :raises UsageError: a name has a line break, which no depfile can hold.
-    """
+    """Return a rule, and an empty one for each name (``-MP``); raise UsageError for line breaks."""
     escaped = [_escape(name) for name in names]
     lines = [" \\\n  ".join([f"{_escape(output)}:", *escaped])]
     lines += (f"{name}:" for name in escaped if not any(mark in name for mark in _MISREAD_ALONE))

@@ -131,10 +131,7 @@ def job_args(line: str) -> list[str]:
 
 
 def response_text(args: Iterable[str]) -> bytes:
-    """Return the content of a response file (``@file``) for LLVM's tools with `args`.
-
-    Source: LLVM's ``cl::TokenizeGNUCommandLine``: in double quotes a backslash escapes.
-    """
+    """Return the text of a response file for LLVM's tools: in double quotes a backslash escapes."""
     escaped = (arg.replace("\\", "\\\\").replace('"', '\\"') for arg in args)
     return b"".join(os.fsencode(f'"{arg}"\n') for arg in escaped)
 

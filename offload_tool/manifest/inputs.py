@@ -93,10 +93,7 @@ def files_in_depfile(depfile: str, source: str, args: Iterable[str]) -> list[str
 
 
 def general_args(args: Iterable[str], without: Collection[str]) -> list[str]:
-    """Return a compile's arguments, without those that differ between sources, and macros.
-
-    `args` have no flags that write a depfile; `without` are inputs and output.
-    """
+    """Return a compile's arguments without macros, inputs, output and what sources differ in."""
     found: list[str] = []
     before = option = ""
     for arg in args:

@@ -119,10 +119,7 @@ class Inputs(dict[str, str]):
 
 
 def _parse_outside(text: bytes) -> OutsideFiles:
-    """Parse the manifest's line of the inputs outside; equal lines return the same object.
-
-    :raises ValueError, TypeError, KeyError, AttributeError: it is invalid.
-    """
+    """Parse the line of the inputs outside; equal ones are one object. Raise one of `_DAMAGE`."""
     key = text if len(text) < _SHORT else digest_of(text)
     found = _outside_by_text.get(key)
     if found is None:
@@ -398,10 +395,7 @@ def _write_lines(path: str, lines: Iterable[str]) -> None:
 def _lines_of(
     record: PassRecord, digests: DigestCache, output: str | None, known: dict[int, str]
 ) -> list[str]:
-    """Return the lines of a record.
-
-    `known` has the last line by the identity of the parsed files outside, which passes share.
-    """
+    """Return a record's lines; `known` has last lines, by the files outside that passes share."""
     read = record.inputs.outside if isinstance(record.inputs, Inputs) else None
     if read is not None and record.lookups.outside is not read.names:
         read = None
@@ -482,10 +476,7 @@ def read_output_record(path: str, digests: DigestCache, output: str) -> OutputRe
 
 
 def _parse_lines(lines: Sequence[bytes], digests: DigestCache, output: str | None) -> PassRecord:
-    """Parse the lines of a record; without `output`, its stat() records are left out.
-
-    :raises ValueError, TypeError, KeyError, AttributeError, RecursionError: they are invalid.
-    """
+    """Parse a record; without `output`, omit its stat() records. Raise one of `_DAMAGE`."""
     first, second, shared, stats = lines
     value = json.loads(first)
     outside = _parse_outside(shared)

@@ -68,11 +68,7 @@ class CommandResolver(Resolver):
 
     @property
     def is_recordable(self) -> bool:
-        """Whether all inputs and outputs are known.
-
-        They are not with further outputs, or with libraries that a linker searches for, or with
-        archives whose members are elsewhere.
-        """
+        """Whether all inputs and outputs are known: no libraries of linkers, no further outputs."""
         work, args = self._work, all_args(self.args)
         if not work.names_all_inputs or any(does(arg, WRITES_FILES) for arg in args):
             return False

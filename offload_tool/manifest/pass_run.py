@@ -185,10 +185,7 @@ class PassRun:
     def confirmed(
         self, record: PassRecord, judgement: Judgement, read: list[str] | None
     ) -> PassRecord | None:
-        """Return an unsure record that holds, by the preprocessor's files; None if it may not.
-
-        New files are marked as not read.
-        """
+        """Return an unsure record if the preprocessor has `read` the same files; else None."""
         if read is None or {*read} != {*record.inputs}:
             return None
         if judgement.search_path_changed:
@@ -202,10 +199,7 @@ class PassRun:
     # -- a run -----------------------------------------------------------------------------
 
     def begin(self, marker: str, key: Key | None = None) -> Start:
-        """Record the start of a run, and return it; raise FileError.
-
-        `key` is the present one, if it may change meanwhile.
-        """
+        """Record the start of a run; raise FileError. A given `key` may change meanwhile."""
         record, named = self.record, self.resolver.inputs_before()
         expected = dict.fromkeys([*named, *(record.inputs if record is not None else ())])
         searched = record.lookups.folders if record is not None else ()

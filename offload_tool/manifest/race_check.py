@@ -74,8 +74,7 @@ class RaceCheck:
     def is_old(self, name: str, *, was_reachable: bool = True) -> bool:
         """Return whether a file, and what leads to it, has not changed since the pass began.
 
-        A file that the pass has read `was_reachable`. Otherwise a new directory on its path counts,
-        too, and so does one with a new entry.
+        For one that the pass may not have reached, new folders and entries on its path count, too.
         """
         status = file_stat(name)
         is_old = status is not None and status.changed < self._start.moment

@@ -54,11 +54,9 @@ _SYMBOL = "__offload_cuda_"
 
 
 def read_cuda_host_files(paths: Iterable[StrPath]) -> CudaHostCode:
-    """Read the relocatable CUDA code of host objects, and of archives of them.
+    """Read the relocatable CUDA code of host objects and archives.
 
-    :raises CodeObjectError: one has kernels and no way to register them.
-    :raises FormatError: a broken file.
-    :raises FileError: a file cannot be read.
+    Raise CodeObjectError for kernels that nothing registers; FormatError, FileError.
     """
     found = CudaHostCode()
     for path in paths:
@@ -167,11 +165,9 @@ def write_linked_cuda(
     host_files: Sequence[StrPath],
     output: StrPath,
 ) -> None:
-    """Write both objects as one, to be linked with the `host_files`.
+    """Write both objects as one, for `host_files`; raise UsageError, CompilerError.
 
-    :raises UsageError: none of these has anything to register.
-    :raises CompilerError: the compiler, or its linker, failed.
-    :raises CodeObjectError: see `read_cuda_host_files`; so for the other errors.
+    Other errors are those of `read_cuda_host_files`.
     """
     found = read_cuda_host_files(host_files)
     if not (found.has_entries or found.unresolved):

@@ -139,12 +139,7 @@ class Job:
         environ: Mapping[str, str],
         doubts: list[str] | None = None,
     ) -> Equipment:
-        """Find the installations with which a compiler can do this, in an `environ`.
-
-        If `doubts` is given, failures are appended, and the first installations are returned.
-
-        :raises CompilerError: it cannot with any; the message names what is missing.
-        """
+        """Find the installations for this, else append to `doubts` or raise CompilerError."""
         request = _Request(toolchain, self, environ, doubts)
         return {"hip": _find_rocm, "cuda": _find_cuda, "openmp": _find_both}[self.kind](request)
 
@@ -246,11 +241,9 @@ def _first_working(
     flags: Sequence[str] = (),
     lacking: Sequence[str] = (),
 ) -> Equipment:
-    """Return the first candidate with which the compiler can do the job; without any, try it alone.
+    """Return the first candidate that works with `flags`, or the compiler alone without any.
 
-    `flags` leave out the rest of the job; `lacking` names candidates that were not tried.
-
-    :raises CompilerError: there is none; the message has the reason for each.
+    `lacking` names candidates that were not tried. Raise CompilerError with all reasons.
     """
     reasons: dict[str, str] = {}
     tried = candidates or [Equipment()]

@@ -30,10 +30,9 @@ class Command(NamedTuple):
 
     @classmethod
     def read(cls, args: Sequence[str], program: int, source: str = "") -> Command | None:
-        """Return the value of a command whose first `program` arguments name the compiler.
+        """Return the command of arguments, the first `program` of which name the compiler, or None.
 
-        `source` is the name of its input; the last argument if it is not given. Return None if
-        there is no output or no such input.
+        `source` is the name of its input; the last argument if it is not given.
         """
         row = [*args[program:]]
         outputs = [at for at, arg in enumerate(row[:-1]) if arg == _OUTPUT]

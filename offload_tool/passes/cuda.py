@@ -249,10 +249,7 @@ def all_processors(ptxas: Ptxas) -> list[str]:
 
 
 def first_of_majors(processors: Iterable[str]) -> list[str]:
-    """Return the first processor of each major, for ``all-major``.
-
-    Source: CMake's CUDA_ARCHITECTURES.
-    """
+    """Return the first processor of each major, as CMake's ``all-major``."""
     majors = {_number(name) // 10: name for name in sorted(processors, key=_number, reverse=True)}
     return sorted(majors.values(), key=_number)
 

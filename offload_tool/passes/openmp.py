@@ -158,9 +158,9 @@ def image_link_flags(
     flags: Iterable[str],
     runtimes: Iterable[str] | None = None,
 ) -> tuple[list[str], list[str]]:
-    """Return the driver's flags for the link of an image, and those for the device's linker.
+    """Return the driver's flags for an image's link, with the linker's, and those for the linker.
 
-    `flags` are the linker's own; `runtimes` replace the compiler's own device runtime.
+    `runtimes` replace the compiler's own device runtime.
     """
     own = target_flags(device)
     split = (flag.split(",")[1:] if flag.startswith("-Wl,") else [flag] for flag in flags)
@@ -232,11 +232,7 @@ def _library_folder(toolchain: Toolchain) -> Path:
 
 @memoized(64)
 def device_runtimes(toolchain: Toolchain, device: CompileTarget) -> tuple[str, ...]:
-    """Return the compiler's OpenMP device runtime, to link into images.
-
-    It is a library since LLVM 21. Before, it is a bitcode file for each processor family or, up to
-    LLVM 19, for each processor.
-    """
+    """Return the compiler's device runtime: a library since LLVM 21, bitcode files before."""
     libraries = _library_folder(toolchain)
     for name in _device_runtime_names(device):
         if (libraries / name).is_file():

@@ -48,11 +48,9 @@ def merge_library(
     libraries: Sequence[StrPath],
     library: str,
 ) -> None:
-    """Write a library's host objects and registration as one object, with all of `libraries`.
+    """Write a library's host objects and registration as one object; raise CompilerError.
 
     Its entries get a section of their own, which no other walks and no link drops.
-
-    :raises CompilerError: the linker, lld, failed.
     """
     lines = ["SECTIONS {"]
     for name in _SECTIONS:

@@ -39,7 +39,7 @@ def mode_flags(name: str) -> list[str]:
 
 
 def derive_cuid(source: str, output_stem: str = "") -> str:
-    """Derive a compilation unit ID from a source's name relative to the project's top.
+    """Derive a compilation unit ID from a source's name, relative to the project's top.
 
     `output_stem` distinguishes several objects of one source. Absolute paths and flags stay out, so
     that two checkouts agree and a changed flag does not affect other passes.

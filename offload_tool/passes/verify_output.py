@@ -68,10 +68,7 @@ def blaming_launcher(*, is_launched: bool = True) -> Iterator[None]:
 
 
 def check_code_object(path: StrPath, target_id: TargetID, cuid: str | None) -> None:
-    """Check an AMDGPU code object: processor, features, and CUID (None for a link of sources).
-
-    :raises CodeObjectError: it is something else, which the message describes.
-    """
+    """Raise CodeObjectError unless processor, features and CUID (None: of a link) are right."""
     processor = find_processor(target_id.processor)
     if processor is not None and processor.family == "spirv":
         _check_spirv(path, target_id)
@@ -96,11 +93,7 @@ def check_code_object(path: StrPath, target_id: TargetID, cuid: str | None) -> N
 
 
 def unwrap_code_object(path: StrPath, target_id: str) -> None:
-    """Extract the code object from the bundle in which a device pass may have wrapped it.
-
-    Clang 22 does so under ``--offload-new-driver``, if a wrapper script adds that flag after all
-    others. A file without such an entry stays unchanged.
-    """
+    """Extract the code object from a bundle, which clang 22 makes with ``--offload-new-driver``."""
     from offload_tool.formats.bundle.binary import read_bundle
     from offload_tool.io import replace_file
 
@@ -115,14 +108,11 @@ def unwrap_code_object(path: StrPath, target_id: str) -> None:
 
 
 def check_host_object(path: StrPath, cuid: str, *, rdc: bool = False) -> None:
-    """Check a HIP host object: it has this CUID, and its kernels can be registered.
+    """Raise CodeObjectError unless a HIP host object has this CUID and registers its kernels.
 
     It references the bundle of this CUID by its symbol or, with relocatable device code (`rdc`),
     has entries of the new offload driver. A source with device functions only has neither.
-
     With ``-flto`` it is bitcode, which the linker compiles.
-
-    :raises CodeObjectError: it is something else, which the message describes.
     """
     defined: Iterable[str]
     if is_bitcode := _is_bitcode_file(path):
@@ -221,10 +211,7 @@ def check_cubin(path: StrPath, *, rdc: bool = False) -> None:
 
 
 def check_cuda_host_object(path: StrPath, *, rdc: bool = False) -> None:
-    """Check that a CUDA host object with kernels has a placeholder or, with `rdc`, entries.
-
-    :raises CodeObjectError: it is something else, which the message describes.
-    """
+    """Raise CodeObjectError if a host object has kernels and no placeholder, or entries (`rdc`)."""
     from offload_tool.formats.cuda.object_section import (
         RELOCATABLE_SECTION,
         SECTION,
@@ -285,10 +272,7 @@ def check_image(path: StrPath, device: CompileTarget) -> None:
 
 
 def check_entries(path: StrPath, device: CompileTarget, host_ir: StrPath) -> None:
-    """Check that an OpenMP device module has every kernel that its host code starts.
-
-    :raises CodeObjectError: it is no such module, or of another state of the source.
-    """
+    """Raise CodeObjectError unless an OpenMP module has every kernel that its host code starts."""
     if device.arch == "amdgcn":
         defined = _bitcode_symbols(path, f"bitcode for {device.name}", device.arch)
     else:

@@ -126,10 +126,9 @@ class Stages:
         return _SHORT if is_short and not self.is_cut_off else self._digest
 
     def jobs(self, job: Sequence[str], bitcode: str) -> tuple[tuple[str, ...], ...]:
-        """Return the commands of the front end and of the backend for a cc1 job.
+        """Return a cc1 job's front end, which writes `bitcode`, and backend; () for one stage.
 
-        The front end writes the file `bitcode`, which the backend reads. Return () if two stages
-        would write different bytes or other files.
+        That is where two stages would write different bytes, or other files.
         """
         args = [*job]
         self.reset()
@@ -152,10 +151,7 @@ class Stages:
     def watch(
         self, bitcode: IO[bytes], errors: IO[bytes], read_object: Callable[[], bytes]
     ) -> None:
-        """Set the files that the jobs write, and start the clock.
-
-        `read_object` returns the backend's object.
-        """
+        """Set what the jobs write, and what returns the backend's object; start the clock."""
         self._files = bitcode, errors
         self._read_object = read_object
         self._started = time.perf_counter()

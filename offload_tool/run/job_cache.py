@@ -140,10 +140,7 @@ def _is_plain(command: Sequence[str], environment: Mapping[str, str]) -> bool:
 
 
 def _renamed(args: Sequence[str], before: Names, after: Names) -> list[str]:
-    """Return `args` with other names: whole arguments, and the value of ``-main-file-name``.
-
-    Source: clang 22.1.8, observed: that is the base name of the source.
-    """
+    """Return `args` with other names: whole arguments, and the base name of the source."""
     known = {old: new for old, new in zip(before, after, strict=True) if old}
     renamed = [known.get(arg, arg) for arg in args]
     if _MAIN in args:

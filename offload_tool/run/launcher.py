@@ -32,10 +32,7 @@ _OPTION = "-frandom-seed="
 
 
 def launcher_args(launcher: str, folder: str) -> list[str]:
-    """Return the arguments of ``OFFLOAD_LAUNCHER``; `folder` is that of ``OFFLOAD_DIST``.
-
-    :raises UsageError: the launcher is not a command, or both are given.
-    """
+    """Return the arguments of OFFLOAD_LAUNCHER; UsageError, also with OFFLOAD_DIST's `folder`."""
     try:
         args = shlex.split(launcher)
     except ValueError as error:

@@ -18,10 +18,7 @@ _NUMBERED = re.compile(rb"\.[0-9]+(?![^.])")
 
 
 def backend_numbers_names(bitcode: bytes, output: bytes) -> bool:
-    """Return whether an object made of `bitcode` has numbered names that are not the bitcode's.
-
-    A backend that fails leaves an empty one.
-    """
+    """Return whether an object of `bitcode` has numbered names that are not the bitcode's."""
     if not output:
         return False
     try:

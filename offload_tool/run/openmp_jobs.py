@@ -78,10 +78,7 @@ def run_device_pass(
     run: Run,
     cache: JobCache | None = None,
 ) -> int:
-    """Run a device pass ending in ``-o OUTPUT SOURCE``, by the jobs in `cache`; return the status.
-
-    :raises CompilerError: the driver's plan is not understood.
-    """
+    """Run a pass ending in ``-o OUTPUT SOURCE``; return the status. Raise CompilerError."""
     names = _names_in(command)
     found = (cache or _of_this_process()).jobs(command, names, environment)
     if found is None:
@@ -171,10 +168,7 @@ def _stem(source: str) -> str:
 
 
 def _marked(arg: str, folder: str, before: str) -> str:
-    """Return an argument with marks in the name of a temporary file, without its random part.
-
-    Source: ptxas 13, observed: with ``-g``, the names are in the cubin.
-    """
+    """Return an argument with marks for a temporary name, which ptxas puts into cubins (``-g``)."""
     if folder not in arg:
         return arg
     marked = arg.replace(before, f"{_FOLDER}/{_STEM}-").replace(folder, _FOLDER)

@@ -50,10 +50,7 @@ class WantedPass(NamedTuple):
     """The host IR, which all further passes of an OpenMP source read."""
 
     def parse(self, compiler: Callable[[], Toolchain] | None = None) -> CompilePass:
-        """Return the parsed pass; without a `compiler` to query, allow unknown targets.
-
-        :raises TargetIDError, UsageError: a target is invalid or unsupported, or no such pass.
-        """
+        """Return the parsed pass; without a `compiler`, allow unknown targets. Raise UsageError."""
         from offload_tool.formats.targets.compile_target import parse_targets
         from offload_tool.passes.languages import compile_pass
         from offload_tool.passes.source_kind import KINDS
@@ -119,10 +116,7 @@ class PassCommand(NamedTuple):
 
 
 def pass_command(wanted: WantedPass) -> PassCommand:
-    """Return the command of a pass, up to the user's flags.
-
-    :raises CompilerError, TargetIDError, UsageError: no compiler; see `WantedPass.parse`.
-    """
+    """Return the command up to the user's flags; raise CompilerError, and errors of `parse`."""
     environ, flags = wanted.environ, wanted.flags
     suffix = os.path.splitext(wanted.source)[1]
     key = ["pass", *_toolchain_key(environ)]

@@ -176,10 +176,7 @@ def _stages(environ: Mapping[str, str]) -> Stages:
 
 
 def _cache_key(wanted: WantedPass) -> list[str]:
-    """Return an option without effect that separates OpenMP compiles in a launcher's cache.
-
-    Outputs depend on inode numbers: of the files in the host IR, or of those it will have.
-    """
+    """Return an option that separates OpenMP compiles, whose outputs depend on inode numbers."""
     if wanted.host_ir is not None:
         import hashlib
 

@@ -127,10 +127,7 @@ class Cluster:
 
 @memoized(8)
 def load_cluster(folder: StrPath) -> Cluster:
-    """Read the folder that ``OFFLOAD_DIST`` names, once per process.
-
-    :raises UsageError, CompilerError: it is not usable, or sccache is not installed.
-    """
+    """Read the folder of ``OFFLOAD_DIST``, once per process; raise UsageError or CompilerError."""
     path, problem = Path(os.path.abspath(folder)), ""
     try:
         lines = (path / ENVIRONMENT).read_text(encoding="utf-8").splitlines()

@@ -102,10 +102,7 @@ def read_token(path: StrPath) -> str:
 
 
 def set_up(folder: StrPath, scheduler: str, token: str, toolchain: Toolchain) -> int:
-    """Pack the compiler, and write the folder; return the archive's size in bytes.
-
-    :raises CompilerError, UsageError: it cannot be distributed, or `scheduler` is no address.
-    """
+    """Write the folder; return the archive's size in bytes. Raise CompilerError or UsageError."""
     if not scheduler.startswith(("http://", "https://")):
         raise UsageError(f"--scheduler: expected http://HOST:PORT, found {scheduler!r}")
     programs = compiler_programs(toolchain)
@@ -128,10 +125,7 @@ def set_up(folder: StrPath, scheduler: str, token: str, toolchain: Toolchain) ->
 
 
 def compiler_programs(toolchain: Toolchain) -> list[str]:
-    """Return the files that a device compile opens, the compiler first, and its configuration.
-
-    :raises CompilerError: the compiler is not a single program file.
-    """
+    """Return the files that a compile opens, the compiler first; CompilerError for a script."""
     clang = os.path.abspath(which(toolchain.clang[0]) or toolchain.clang[0])
     is_program = os.path.realpath(clang) in map(os.path.realpath, toolchain.programs)
     if len(toolchain.clang) != 1 or not is_program:

@@ -50,9 +50,8 @@ class Finished:
 def is_engine_failure(finished: Finished, launcher: str) -> bool:
     """Return whether the launcher failed, not the compiler that it runs.
 
-    The launcher's own messages begin with the name `launcher`, but sccache's do not. A kill counts
-    as its failure: the cause on another machine, such as its memory, may not exist here. A stop by
-    the user (Ctrl-C) does not.
+    Only sccache's own messages do not begin with its name. A kill counts: its cause, such as the
+    other machine's memory, may not exist here. A stop by the user (Ctrl-C) does not.
     """
     name = Path(launcher).name
     if finished.status == _FAILED and name != "sccache":

@@ -65,10 +65,7 @@ def _is_new(text: str) -> bool:
 def _find(
     env: Environment, key: _SearchKey, given: Callable[[], tuple[str, ...]], *, lenient: bool
 ) -> Toolchain:
-    """Return the build's compiler for `key`, and print it once.
-
-    `given` returns all flags of device passes; with `lenient`, a named one is used in doubt.
-    """
+    """Return the build's compiler, and print it once; `given` returns all flags of devices."""
     known = compat.of_build(env, dict[tuple[_SearchKey, bool], Toolchain])
     found = known.get((key, lenient))
     if found is None:
@@ -171,10 +168,7 @@ def host_triple(env: Environment) -> str:
 
 
 def runtime_library(env: Environment, kind: str) -> RuntimeLibrary:
-    """Return the runtime of ``hip`` or ``cuda`` in its sources' installation, else the first.
-
-    :raises CompilerError: there is no installation, or no runtime library in it.
-    """
+    """Return the runtime of ``hip`` or ``cuda``, first of its sources'; raise CompilerError."""
     used = ""
     with suppress(CompilerError):
         found = toolchain(env.Override({KINDS: kind}))
@@ -191,10 +185,7 @@ def runtime_library(env: Environment, kind: str) -> RuntimeLibrary:
 
 
 def ptxas(env: Environment, kind: str = "cuda") -> Ptxas | None:
-    """Return NVIDIA's assembler: ``OFFLOAD_PTXAS``, the toolkit's of `kind`, or any other.
-
-    :raises CompilerError: the one named cannot be run.
-    """
+    """Return NVIDIA's assembler: OFFLOAD_PTXAS, that of `kind`, or any; raise CompilerError."""
     if not is_build():
         return Ptxas(("ptxas",), "")
     toolkit = _toolkit(env) if kind == "cuda" else openmp.toolkit_of(toolchain(env))

@@ -26,10 +26,7 @@ from offload_tool.toolchain.supported_processors import (
 
 
 def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
-    """Return ``OFFLOAD_ARCH`` in canonical form, sorted, so that its order has no effect.
-
-    :raises TargetIDError, UsageError: IDs are invalid, conflicting, missing or not built.
-    """
+    """Return ``OFFLOAD_ARCH``, canonical and sorted; raise TargetIDError or UsageError."""
     try:
         return _devices(env, kind)
     except TargetIDError as error:

@@ -114,10 +114,7 @@ def machine_flags(env: Environment) -> list[str]:
 
 
 def link_flags(env: Environment) -> list[str]:
-    """Return the flags of host compiles that the link also needs, as a user would write twice.
-
-    :raises UsageError: a flag of the link would make the compiler's driver link device code.
-    """
+    """Return the flags of host compiles that the link needs; raise UsageError for -fgpu-rdc."""
     there = host_link_flags(env)
     if "-fgpu-rdc" in there:
         raise UsageError(

@@ -286,10 +286,7 @@ def command_spawn(program: Sequence[str], others: Callable[..., int]) -> Callabl
 def pass_spawn(
     run: Runner, removed_on_failure: Sequence[str] = (), declared: DeclaredPass | None = None
 ) -> Callable[..., int]:
-    """Return the function that runs a pass without a shell; it removes files on failure.
-
-    It measures the time of a `declared` pass whose seconds are counted.
-    """
+    """Return the function that runs a pass, removes files on failure, and measures its time."""
 
     def spawn(
         _shell: Any, _escape: Any, _name: str, parts: list[str], environment: dict[str, str]

@@ -292,10 +292,7 @@ _IN_LISTS = (
 
 
 def read_variables(env: Environment) -> dict[str, Any]:
-    """Return the variables whose parsed value differs from the given one; warn of useless ones.
-
-    :raises UsageError: one has the wrong type, or a name with our prefix is unknown.
-    """
+    """Return the variables that parsing changes; warn of useless ones. Raise UsageError."""
     check_names(env.Dictionary())
     _warn_of_flags(env)
     _warn_of_environment(env)

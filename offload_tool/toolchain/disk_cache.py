@@ -68,10 +68,7 @@ def _cache_folders() -> Iterator[str]:
 
 
 def cached_script(name: str, text: bytes) -> str:
-    """Return the path of an executable script with a name in `cache_folder`, written if missing.
-
-    :raises CompilerError, OSError, FileError: it cannot be written.
-    """
+    """Return the path of a script in `cache_folder`; raise CompilerError, OSError or FileError."""
     file = os.path.join(cache_folder(), name)
     if content_of(file) != text or not os.access(file, os.X_OK):
         from offload_tool.io import replace_file

@@ -171,10 +171,7 @@ def cached_front_end(args: Sequence[str], environment: Mapping[str, str]) -> Imp
 
 
 def cached_triple(args: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return the triple of a compiler's host code; "" if it prints none.
-
-    Source: clang 19 to 23: ``-print-effective-triple`` prints the ``-triple`` of the driver's plan.
-    """
+    """Return the triple of a compiler's host code, as in a plan of the driver; "" for none."""
 
     def find() -> list[str]:
         result = query([*args, "-print-effective-triple"], environment)
@@ -215,10 +212,7 @@ def cached_compiler_result(
     find: Callable[[], Any],
     dependencies: Callable[[Any], Iterable[str] | None] = lambda _: (),
 ) -> Any:
-    """Return the result of a query as `cached_result`, which also depends on the compiler.
-
-    `command` begins with the compiler.
-    """
+    """Return a result as `cached_result`; it also depends on the compiler that begins `command`."""
 
     def all_dependencies(result: Any) -> list[str] | None:
         own = dependencies(result)

@@ -118,10 +118,7 @@ def _matches(pattern: str, lines: Iterable[str]) -> list[str]:
 def find_program(
     variable: str, named: str, commands: Iterable[Sequence[str]], advice: str
 ) -> tuple[tuple[str, ...], str] | None:
-    """Return the first command that prints its version, and the last line of that.
-
-    :raises CompilerError: one `named` by a variable does not; `advice` is for the message.
-    """
+    """Return the first command with a version, and that; CompilerError if `named` has none."""
     for command in commands:
         try:
             result = query([*command, "--version"])

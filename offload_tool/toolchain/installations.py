@@ -113,10 +113,7 @@ def _rocm_paths(environ: Mapping[str, str]) -> list[tuple[str, str]]:
 def device_library_folders(
     environ: Mapping[str, str], roots: Iterable[str], resources: str
 ) -> list[str]:
-    """Return the directories with AMD's device libraries: the compiler's (`resources`), `roots`.
-
-    :raises UsageError: the one that OFFLOAD_DEVICE_LIB_PATH names has none.
-    """
+    """Return the folders of AMD's device libraries; `resources` is the compiler's own folder."""
     variable = "OFFLOAD_DEVICE_LIB_PATH"
     if named := _named(environ, variable, _LIBRARY, "AMD's device libraries"):
         return [named]

@@ -214,10 +214,7 @@ def _facts(command: tuple[str, ...], version: re.Match[str], path: str) -> _Fact
 
 
 def version_of(command: tuple[str, ...], path: str = "") -> re.Match[str]:
-    """Query a clang, once until it changes, for its version; scripts in each run.
-
-    :raises CompilerError: it cannot be run, or is not a clang.
-    """
+    """Query a clang, scripts in each run, for its version; raise CompilerError."""
     program = os.path.realpath(which(command[0], path or None) or "")
     if len(command) == 1 and CLANG_NAME.fullmatch(Path(program).name) and not is_script(program):
         variables = {**os.environ, "PATH": path} if path else os.environ

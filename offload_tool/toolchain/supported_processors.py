@@ -37,10 +37,7 @@ _PROCESSORS = {"hip": ("gfx",), "cuda": ("sm_",), "openmp": ("gfx", "sm_")}
 def targets_of_compiler(
     items: Iterable[str], kind: str, compiler: Callable[[], Toolchain]
 ) -> tuple[CompileTarget, ...]:
-    """Parse a list of devices as `parse_targets`; the compiler must support newer ones.
-
-    :raises TargetIDError, CompilerError: the compiler, or we, reject some; or there is none.
-    """
+    """Parse devices; the compiler must support newer ones. Raise TargetIDError or CompilerError."""
     args = list(items)
     unknown: TargetIDError | None = None
     try:

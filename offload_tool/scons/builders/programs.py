@@ -197,12 +197,7 @@ def _linker_name(args: list[str]) -> str:
 def placement_flags(
     target: list[Any], source: list[Any], env: Environment, for_signature: bool
 ) -> list[str]:
-    """Return the flags with which a link of large files puts device images after ``.bss``.
-
-    A link with the user's own script keeps that layout.
-
-    :raises SCons.Errors.UserError: the chosen linker cannot read the script.
-    """
+    """Return the flags by which a large link puts images after ``.bss``, unless it has a script."""
     libraries = (node for node in compat.implicit_of(target[0]) if node.get_suffix() == ".a")
     # A slice: SCons makes its list of sources anew for each item.
     linked = {node for node in (*source[:], *libraries) if node.get_suffix() != ".so"}

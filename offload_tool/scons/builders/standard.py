@@ -53,9 +53,7 @@ _NOWHERE = ("-o", "/dev/null", "$SOURCE")
 def accept_offload_sources(
     env: Environment, methods: Mapping[str, Method], check: Callable[[str], Method]
 ) -> None:
-    """Make SCons's builders of these names call the methods for offload sources.
-
-    In a ``Configure`` context, they call `check` of their name for all.
+    """Make SCons's builders call `methods` for offload sources, and `check` in a ``Configure``.
 
     Only this environment and its clones change. If the tool is loaded before SCons's own, so that
     builders are missing, they reject offload sources.

@@ -108,10 +108,7 @@ def package_node(
     keys: Mapping[Node, dict[str, str]] = MappingProxyType({}),
     base: Node | None = None,
 ) -> Node:
-    """Declare the offload binary of nodes, or of files with `given` IDs and further `keys`.
-
-    It is appended to `base`, if any, and gets the first free name of `names`.
-    """
+    """Declare the offload binary of nodes, or of files with `given` IDs; it follows `base`."""
     images = []
     for node in nodes:
         code = _code_of_entry(given[node]) if node in given else code_of(node)
@@ -254,11 +251,10 @@ def entry_files(
 def embedded(
     env: Environment, stem: units.Stem, files: list[Node], cuid: str | None = None, **options: Any
 ) -> Node:
-    """Declare the object that holds a bundle or a marker, the first of `files`.
+    """Declare the object with a bundle or a marker, the first of `files`.
 
-    With a `cuid`, it is an archive of the object for one source; otherwise it is for all host
-    files that refer to it, the further `files`. The option `library` is the ID of a library with a
-    device link of its own.
+    With a `cuid`, it is an archive for one source, else for the host objects that follow. The
+    option `library` is the ID of a library with a device link of its own.
     """
     options |= {"cuid": cuid, "registers_entries": cuid is None}
     names, triple = stem.files(env, "$OFFLOADEMBEDSUFFIX"), found_tools.host_triple(env)

@@ -50,10 +50,7 @@ from offload_tool.scons.types import Environment, Node
 def linkable_nodes(
     env: Environment, stem: Stem, given: OffloadInputs, library: str = ""
 ) -> HostLink:
-    """Declare the inputs of a program's or shared library's link from its offload code.
-
-    Images of several sources are named by `stem`; `library` has a device link of its own.
-    """
+    """Declare the inputs of a link from its offload code; images have the name of `stem`."""
     linked = HostLink()
     packing = kpack.packing_of(env, stem.name, given.units)
     parts: defaultdict[str, DeviceLink] = defaultdict(DeviceLink)
@@ -149,9 +146,7 @@ def _library_code(env: Environment, library: Node, stem: Stem, likely: str) -> l
 
 
 def object_node(env: Environment, unit: Unit, names: Iterable[Node], *, group: str = "") -> Node:
-    """Declare a source's object with both host code and device code.
-
-    It gets the first free name of `names`. `group` is the group for ``OFFLOAD_KPACK=True``.
+    """Declare a source's object under the first free of `names`; a `group` is OFFLOAD_KPACK=True's.
 
     HIP and CUDA: a complete object. With relocatable device code, and with OpenMP, an object from
     which a later device link takes its part: an object bundle, or one with a section

@@ -126,10 +126,7 @@ class OffloadInputs:
 
 
 def code_kinds(node: Node) -> frozenset[str]:
-    """Return the offload kinds of relocatable code in a library: its content, or its sources'.
-
-    :raises ContentError: the device code in a file is broken, or not supported.
-    """
+    """Return the kinds of relocatable code in a library, or its sources; raise ContentError."""
     info = info_of(node)
     if info.code_kinds is not None:
         return info.code_kinds
@@ -164,10 +161,7 @@ def _kinds_of_file(path: str) -> frozenset[str]:
 
 
 def selected_kind(env: Environment, node: Node, likely: str = "hip") -> str:
-    """Return the kind of a library's code in a link: ``OFFLOAD_KIND`` of several, or `likely`.
-
-    :raises UsageError: the library has several kinds, or one that is not linked.
-    """
+    """Return the kind of a library's code: OFFLOAD_KIND, or `likely`; raise UsageError."""
     kinds, given = code_kinds(node) or UNKNOWN, settings.given_kind(env)
     is_served = env["OFFLOAD_HIP_OPENMP_COMPATIBLE"] and given in ("hip", "openmp")
     if (given and given in kinds) or is_served:
@@ -223,7 +217,6 @@ def look_into(env: Environment, made: Node, link: str, taken: Iterable[Node] = (
 
 
 def _check_link(given: actions.Operands) -> None:
-    """Check that a link takes all device code of its files; raise UsageError or ContentError."""
     env, made = given.env, given.node
     link, nodes = info_of(made).checked_link
     command = env.get(f"{link}COM")

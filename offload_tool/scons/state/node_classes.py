@@ -176,13 +176,9 @@ class PlainOutput(Input):
         return current and not (self.exists() and self._was_damaged())
 
     def _was_damaged(self) -> bool:
-        """Return True if the file differs from what SCons has stored.
-
-        Its time is not sufficient: SCons stores whole seconds. For a file built in this run, SCons
-        still has the earlier information.
-        """
+        """Return True if the file is not what SCons has stored, whose times are whole seconds."""
         if self.get_state() == SCons.Node.executed and compat.does_execute():
-            return False
+            return False  # SCons still has what was stored before this run
         digest = getattr(self.get_stored_info().ninfo, "csig", None)
         return digest is not None and bool(self.get_csig() != digest)
 

@@ -165,10 +165,7 @@ class NodeResolver(Resolver):
         return [*files, *self.reachable]
 
     def files_read(self) -> list[str]:
-        """Return the files that the compile has read, without those that ``env.Ignore`` names.
-
-        :raises CompilerError: the source is not among the files.
-        """
+        """Return the files that were read, except ignored ones; raise CompilerError."""
         if not self.reads_headers:
             return [path_of(self._node.sources[0])]
         compiled = command_of(self._node, self._command)

@@ -84,10 +84,7 @@ def _files_of_flags(args: Iterable[str], env: Environment) -> Iterator[Any]:
 
 
 def files_of_plain_command(node: Node) -> list[Any]:
-    """Return what the command of a program, library or C object reads by its flags.
-
-    A file that the build makes counts wherever a flag may name it; another, if the link takes it.
-    """
+    """Return what a command reads by its flags: built files anywhere, others that a link takes."""
     env, flags = node.get_build_env(), info_of(node).flags
 
     def find(path: str) -> Any:
