@@ -32,7 +32,6 @@ package's; clang reads CLANG_CONFIG_PATH for z/OS targets. Clang writes ``LLVM_O
 into bitcode, and lld ``LLD_VERSION`` into ``.comment`` of code objects."""
 _TIME_MACROS = (b"__TIME__", b"__DATE__", b"__TIMESTAMP__")
 KEY_VARIABLES = ("PATH", "HOME", "LD_LIBRARY_PATH", "GCC_EXEC_PREFIX", *_WHERE)
-"""Environment variables that change the results of querying a compiler."""
 OWN_INSTALLATIONS = ("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH")
 MACHINE_VARIABLES = (
     *("OFFLOAD_CLANG", *OWN_INSTALLATIONS, "OFFLOAD_PTXAS", "OFFLOAD_NVLINK"),
@@ -93,7 +92,6 @@ class ImplicitInputs(NamedTuple):
     embeds_folder: bool = False
     """The output contains the working directory, or may contain it."""
     libraries: tuple[str, ...] = ()
-    """Device libraries that are linked in."""
 
 
 def embeds_folder(job: Sequence[str], folders: Iterable[str]) -> bool:

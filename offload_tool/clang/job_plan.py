@@ -40,7 +40,6 @@ _BACKENDS = ("lld", "ptxas")
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
 _MESSAGE = re.compile(r"([^:]+: )?(warning|note|remark): .*")
-"""Messages of the driver for the user."""
 _NO_MESSAGE = re.compile(
     r"|.*clang version .*|(Target|Thread model|InstalledDir|Build config|Configuration file): .*"
     r"|(Found|Selected) .*|Candidate .*| \(in-process\)"
@@ -62,7 +61,6 @@ _PROGRAMS = {
     "ptxas": "ptxas",
     "fatbinary": "fatbinary",
 }
-"""The kinds of jobs other than the compiler's, by program name."""
 EMBEDDING = "-fcuda-include-gpubinary"
 EMBEDDING_ATTACHED = "-fembed-offload-object="
 _SPLIT_DWARF = "-gsplit-dwarf"
@@ -145,7 +143,6 @@ class DriverPlan:
         """The driver's own messages, such as warnings of unused options."""
         self.source = source
         self.version = version
-        """The compiler's version lines."""
 
     @property
     def output(self) -> str:

@@ -218,7 +218,6 @@ _BY_EFFECT: tuple[tuple[int, str], ...] = (
     (NEXT, "-rpath -stdlib++-isystem -u -undefined -validator-version -x -Xanalyzer -Xassembler"),
     (NEXT, "-Xclang -Xclangas -Xcuda-fatbinary -Xcuda-ptxas -Xopenmp-target -Xpreprocessor"),
 )
-"""The bits of options, and their names; a long row is split."""
 _OPTIONS = {name: bits for bits, names in _BY_EFFECT for name in names.split()}
 WITHOUT_PCH: dict[str, tuple[str, ...]] = {
     "debug information (-g)": ("-debug-info-kind=",),

@@ -17,7 +17,6 @@ from offload_tool.clang.argument_files import all_args
 from offload_tool.clang.environment import RESULT_VARIABLES, processor_of
 
 _NAMED = 5
-"""Maximum number of arguments that a reason names."""
 _CHANGED_MEANWHILE = "changed meanwhile"
 """The value of a part that changed while the pass ran: equal to no other."""
 

@@ -63,7 +63,6 @@ _REPLACED = {"": CHANGED}
 _NO_STATS = b"{}"
 _MOST_EARLIER = 8
 _LINES = 4
-"""Of the record of a pass."""
 _DAMAGE = (
     OSError,
     ArithmeticError,
@@ -73,7 +72,6 @@ _DAMAGE = (
     AttributeError,
     RecursionError,
 )
-"""What reading a damaged record raises."""
 _LARGEST = 64 << 20
 """Bytes; the record of a pass with 10,000 headers has 2 MB."""
 
@@ -89,11 +87,8 @@ class OutsideFiles:
 
     def __init__(self, inputs: dict[str, str], names: tuple[str, ...], text: str) -> None:
         self.text = text
-        """The manifest's line."""
         self.inputs = inputs
-        """Digests by name."""
         self.names = names
-        """See `Lookups.outside`."""
         self.folders = frozenset(name.rpartition("/")[0] or "/" for name in inputs)
 
 
@@ -107,7 +102,6 @@ class Inputs(dict[str, str]):
         self.update(outside.inputs)
         self._positions = positions
         self.own = own
-        """Those that are not outside."""
         self.outside = outside
 
     def in_order(self) -> list[str]:
@@ -155,7 +149,6 @@ class PassRecord(NamedTuple):
     same_folders: Mapping[str, str] = MappingProxyType({})
     """The first name of the same directory, for search directories with several names."""
     why: Reason | None = None
-    """Why the pass ran; None if not known."""
     bitcode: str = ""
     """The digest of the unoptimised bitcode of the output; "" if it is not relevant."""
     earlier: tuple[Mapping[str, str], ...] = ()
@@ -194,9 +187,7 @@ class OutputRecord(NamedTuple):
     """An output that several passes make."""
 
     output: str
-    """Its digest."""
     passes: Mapping[str, PassRecord]
-    """The record of each pass, by name."""
     texts: Mapping[str, str]
     """What else the maker of the output must know, by name."""
 
@@ -218,7 +209,6 @@ class Judgement(NamedTuple):
     reason: Reason | None = None
     appeared: tuple[str, ...] = ()
     search_path_changed: bool = False
-    """The compiler's own search path may have changed."""
 
 
 def digest_of_parts(parts: Any) -> str:

@@ -34,7 +34,6 @@ class Work(NamedTuple):
     """Without launcher and without flags that write a depfile."""
     environment: Mapping[str, str]
     compiler: str
-    """The compiler's identity."""
     inputs: tuple[str, ...]
     """Files that it certainly reads."""
     implicit_inputs: Callable[[], ImplicitInputs]
@@ -45,7 +44,6 @@ class Work(NamedTuple):
     by_inode: bool = False
     """The output holds the inode numbers of the files that were read."""
     names_all_inputs: bool = True
-    """The command names all of its inputs."""
     version: Callable[[], str] = str
     """Returns the compiler's present version text, if the programs that it calls are not known."""
     links: bool = True

@@ -125,7 +125,6 @@ class PassRun:
     def __init__(self, resolver: Resolver, digests: DigestCache) -> None:
         self.resolver = resolver
         self.reason: Reason | None = None
-        """Why the pass runs; None if it does not."""
         self.unknown_input = ""
         """The file due to which the assembler may have read unknown files."""
         self._digests = digests

@@ -50,7 +50,6 @@ class HasIncludeNames(NamedTuple):
 
     names: tuple[str, ...] = ()
     unknown: bool = False
-    """There may be more."""
     wrappers: tuple[bytes, ...] = ()
     """Macros that only pass their argument on, defined by the file."""
 

@@ -66,7 +66,6 @@ _CUID = "trial"
 _ALONE = ("-nogpulib", "-nogpuinc")
 """The flags of a trial of targets alone."""
 _OUTPUT, _HOST_IR = "\0output", "\0host-ir"
-"""Placeholders for temporary files."""
 
 
 @frozen
@@ -74,13 +73,10 @@ class Equipment:
     """The installations and flags with which a compiler can do a job."""
 
     flags: tuple[str, ...] = ()
-    """Flags that name its path on this machine."""
     description: str = ""
-    """For messages; empty if no installation was needed."""
     identity: str = ""
     """Identity of the installations, without paths."""
     used: tuple[str, ...] = ()
-    """Directories of the installations."""
 
     def files(self, targets: Iterable[str]) -> list[str]:
         """Return the used files that no depfile lists: libraries, and files with versions."""

@@ -20,13 +20,11 @@ class Command(NamedTuple):
     """The compiler's command for one output."""
 
     program: tuple[str, ...]
-    """The arguments that name the compiler."""
     flags: tuple[str, ...]
     output: str
     source: str
     """The input: with host IR, that file."""
     depfile: str = ""
-    """The depfile that it writes; "" for none."""
 
     @classmethod
     def read(cls, args: Sequence[str], program: int, source: str = "") -> Command | None:

@@ -43,7 +43,6 @@ class CompilePass(ABC):
     rdc: bool = False
 
     kind: ClassVar[str]
-    """The offload kind."""
     usual_suffix: ClassVar[str]
     """The usual suffix of a device pass's output."""
     relocatable_suffix: ClassVar[str]

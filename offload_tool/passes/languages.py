@@ -13,7 +13,6 @@ from offload_tool.passes.source_kind import KINDS
 LANGUAGES: dict[str, type[CompilePass]] = {
     each.kind: each for each in (HipPass, CudaPass, OpenMPPass)
 }
-"""By offload kind."""
 
 
 def compile_pass(

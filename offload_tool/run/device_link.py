@@ -56,7 +56,6 @@ class WantedLink(NamedTuple):
 
     device: CompileTarget
     kind: str
-    """The offload kind."""
     toolchain: Toolchain
     inputs: Sequence[str]
     """Relocatable device code, and archives of it."""

@@ -45,7 +45,6 @@ from offload_tool.toolchain.driver_cache import is_program
 from offload_tool.util.which import which
 
 Run = Callable[[list[str], Mapping[str, str]], int]
-"""Runs a command; returns its exit status."""
 
 _OUTPUTS = ("-o", "--output-file")
 _OF_A_PASS = ("cc1", "cc1as", "ptxas")

@@ -43,7 +43,6 @@ class WantedPass(NamedTuple):
     environ: Mapping[str, str]
     """The environment, which selects the compiler."""
     flags: Sequence[str] = ()
-    """The user's, which follow those of the pass."""
     target: str | None = None
     rdc: bool = False
     host_ir: str | None = None
@@ -101,16 +100,13 @@ class PassCommand(NamedTuple):
     environment: dict[str, str]
     """Variables that the compiler needs in addition to those of this process."""
     compiler: list[str]
-    """The arguments that name the compiler."""
     needs_host_ir: bool
     can_bypass_driver: bool
-    """Whether the pass may run without the driver."""
     installed: list[str]
     """Files that the compiler uses and the depfile does not name."""
     identity: str
     """Identifies the compiler in cache keys."""
     is_script: bool
-    """Whether the compiler is a script, which may run any program."""
     toolchain: dict[str, Any]
     """Fields of its `Toolchain`: the dependencies of the results."""
 

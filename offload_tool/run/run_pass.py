@@ -66,7 +66,6 @@ class Outputs(NamedTuple):
     """The files that a job writes."""
 
     file: str
-    """The output itself."""
     depfile: str | None = None
     """A Makefile rule with the output's dependencies, spelled as the compiler does."""
     stamp: str | None = None
@@ -221,7 +220,6 @@ class OutputJob(NamedTuple):
     """That of `work`, with a launcher's arguments and flags that write a depfile."""
     outputs: Outputs
     tool: Sequence[str]
-    """The arguments that name the compiler."""
     check: Callable[[], None]
     installed: Sequence[str] = ()
     """Files that the compiler uses without listing them; they also identify it."""

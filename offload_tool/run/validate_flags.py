@@ -63,7 +63,6 @@ _FOREIGN_FLAGS = {
         "is nvcc's: flags of the host compile are OFFLOAD_HOST_FLAGS",
     ),
 }
-"""Prefixes of flags from other build setups, and the replacement for each."""
 _REFUSED = {
     TARGETS: _TARGETS,
     SIDE: "which pass is run is the builder's choice: OffloadDeviceObject, OffloadHostObject",

@@ -66,9 +66,7 @@ class Cluster:
     identity: str
     """The digest of the packed compiler's `Toolchain.own_identity`."""
     sccache: str
-    """The program."""
     environment: Mapping[str, str]
-    """The variables that sccache needs."""
 
     def check_compiler(self, toolchain: Toolchain) -> None:
         """Raise CompilerError if a build's compiler, under any name, is not the packed one."""

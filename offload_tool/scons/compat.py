@@ -75,7 +75,6 @@ class AddedMethod(SCons.Util.MethodWrapper):  # type: ignore[misc]
     """A method that was added to an environment; clones of it have the same."""
 
     object: Any
-    """The environment."""
     name: str
 
 

@@ -24,7 +24,6 @@ from offload_tool.scons.types import Environment
 
 Reader = Callable[[Environment, Any], Any]
 _WRONG = object()
-"""A reader's result for a value of the wrong type."""
 
 
 class Variable(NamedTuple):
@@ -32,7 +31,6 @@ class Variable(NamedTuple):
 
     default: Any
     expected: str
-    """The type, for messages and for the reference."""
     read: Reader
     """Returns a value converted to its type; `_WRONG` for others."""
 
@@ -281,7 +279,6 @@ OTHERS_VARIABLES = {
     **dict.fromkeys(("ROCM_PATH", "HIP_PATH"), "OFFLOAD_ROCM_PATH"),
     **dict.fromkeys(("HIPCC", "NVCC", "HIPCXX", "CUDACXX"), "OFFLOAD_CLANG"),
 }
-"""The names of our variables in other build systems and tools."""
 
 
 _IN_LISTS = (

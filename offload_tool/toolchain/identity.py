@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from pathlib import Path  # slow to load
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
-"""The loader's first search path."""
 CONFIGURATION_FOLDERS = ("/etc/clang", "~/.config/clang")
 """Clang's directories of configuration files, besides its own."""
 _SCRIPT = b"#!"
@@ -64,7 +63,6 @@ class Loaded(NamedTuple):
     libraries: list[str]
     """The loader first."""
     missing: list[str]
-    """Names of missing libraries, or the loader's error."""
     candidates: list[str]
     """Paths at which another library may appear."""
 

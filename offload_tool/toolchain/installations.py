@@ -239,7 +239,6 @@ class RuntimeLibrary:
     """What host code that calls HIP or CUDA is compiled and linked with."""
 
     defines: tuple[str, ...]
-    """Macros."""
     headers: tuple[str, ...]
     """Folders of headers; none of the system's own."""
     libraries: tuple[str, ...]

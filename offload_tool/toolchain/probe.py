@@ -31,7 +31,6 @@ EMBEDDED = "embedded: "
 """The beginning of `Toolchain.origin` for the compiler of the ``ziglang`` wheel."""
 _VERSION = re.compile(r"^(?P<line>.*?clang version (?P<version>(\d+)\.\d+\.\d+).*)$", re.MULTILINE)
 CLANG_NAME = re.compile(r"clang(-(?P<major>\d+))?")
-"""The names of programs on PATH that may be chosen."""
 _TARGET = re.compile(r"^Target: (?P<triple>\S+)$", re.MULTILINE)
 _OTHER_JOBS = (
     ("--driver-mode=gcc",),
@@ -51,13 +50,10 @@ class Toolchain:
     cxx: tuple[str, ...]
     """Compiles plain C++ and links host programs."""
     cc: tuple[str, ...]
-    """Compiles plain C."""
     lld: tuple[str, ...]
-    """lld with its GNU command line."""
     local_flags: tuple[str, ...]
     """Flags of every pass that only name paths of this machine."""
     version: str
-    """``22.1.8``."""
     identity: str
     """The identity of this compiler, without paths; goes into signatures.
 
@@ -68,11 +64,8 @@ class Toolchain:
     host_triple: str
     """The triple of host objects, as this compiler spells it."""
     environment: tuple[tuple[str, str], ...] = ()
-    """Environment variables that its programs need."""
     rocm_flags: tuple[str, ...] = ()
-    """Flags of HIP passes that name the ROCm installation."""
     cuda_flags: tuple[str, ...] = ()
-    """Flags of CUDA passes that name the toolkit."""
     openmp_flags: tuple[str, ...] = ()
     """Flags of OpenMP passes that name ROCm's device libraries, and the toolkit."""
     cuda: str = ""

@@ -87,7 +87,6 @@ _READ_TARGETS = frozenset(
     f"Offload{what}"
     for what in ("Bundle", "Unbundle", "DeviceArchive", "Package", "Extract", "Wrapper")
 )
-"""The builders that read ``OFFLOAD_TARGETS``."""
 
 
 def _as_builder(name: str, method: Any) -> Any:

@@ -28,7 +28,6 @@ PREFIX = "offload:"
 _PROCESSOR = re.compile(r"(?:gfx|sm_)\d[^./]*$")
 
 _aliases: dict[str, Any] = {}
-"""The alias of each name without the prefix."""
 
 
 def add_aliases(env: Environment, node: Node, device: CompileTarget) -> None:

@@ -48,7 +48,6 @@ _COMPILE_ONLY = "--compile-only  "
 
 
 _LEVEL = 3
-"""The default level of zstd."""
 
 
 def cuda_object(env: Environment, unit: Unit, names: Iterable[Node]) -> Node:

@@ -101,7 +101,6 @@ class HostLink:
 
     objects: list[Node] = field(default_factory=list)
     needs_openmp: bool = False
-    """Whether they need OpenMP's runtimes."""
     registers_entries: bool = False
     """Whether it registers entries of device code, which only their section's start names."""
     codes: list[PackedCode] = field(default_factory=list)

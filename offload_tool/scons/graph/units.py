@@ -56,7 +56,6 @@ class Owner:
     sort: str
     """Distinguishes it from other outputs of this name: ``program``, ``shared``, ..."""
     path: str
-    """Its name relative to the top folder."""
 
     @property
     def is_shared(self) -> bool:

@@ -55,7 +55,6 @@ class DeclaredPass:
     target: str
     """The target ID, or ``host``."""
     number: int
-    """In the order of declarations, from 1."""
     seconds: float | None = None
     """The time of its command; None if not measured."""
 
@@ -70,9 +69,7 @@ class DeclaredPasses:
         self._keeps_commands = False
         self.are_summed_up = False
         self.summary_file = ""
-        """The file for the summary as JSON; empty for none."""
         self.pch_statistics: Any = None
-        """Statistics of precompiled headers, if they are on."""
 
     def __iter__(self) -> Iterator[DeclaredPass]:
         return iter(self._by_node.values())
@@ -123,7 +120,6 @@ class _Outcome:
     front_end_seconds: float
     """0 if the front end and the backend were one job."""
     why: str
-    """Why it ran; empty if it did not."""
 
 
 def request_summary(env: Environment) -> None:

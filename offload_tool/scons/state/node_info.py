@@ -18,7 +18,6 @@ class DeviceCode(NamedTuple):
     """The device code that a node is: a device image, or a library of relocatable code."""
 
     kind: str
-    """The offload kind."""
     device: CompileTarget
     relocatable: bool = False
 
@@ -50,9 +49,7 @@ class NodeInfo:
 
     code: DeviceCode | None = None
     entry_id: BundleEntryID | None = None
-    """The ID of the node's file as an entry of a bundle."""
     records: PassRecords | None = None
-    """Of the output of a compiler pass."""
     code_kinds: frozenset[str] | None = None
     """The offload kinds of the relocatable device code in an object or library, if known."""
     device_nodes: list[Node] | None = None
@@ -68,9 +65,7 @@ class NodeInfo:
     packed: list[PackedCode] = field(default_factory=list)
     """The code of an object or static library that goes to kpack archives."""
     archive_codes: dict[str, PackedCode] = field(default_factory=dict)
-    """The code in a kpack archive by kernel name."""
     kpack_archives: list[Node] = field(default_factory=list)
-    """The archives that a program, library or object loads."""
     plain_objects: dict[str, Any] = field(default_factory=dict)
     """The objects of a C or C++ source by command."""
     variants: dict[str, list[Any]] = field(default_factory=dict)

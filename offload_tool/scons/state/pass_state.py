@@ -60,13 +60,9 @@ class PassRecords(PassRun):
         super().__init__(NodeResolver(node, job, command, args), DIGESTS)
         self.job = job
         self.command = command
-        """The variable with the command line."""
         self.args = args
-        """The flags, including the user's."""
         self.folders = include_folders(all_args(args))
-        """The header folders in the flags."""
         self.is_fetched = False
-        """Whether a ``CacheDir`` provided the output in this build."""
         self.is_known_current = False
         """The last decision: of `is_current`, or True after a compile or fetch."""
         self._node = node
