@@ -209,7 +209,6 @@ _File: TypeAlias = tuple[tuple[str, ...], Sequence[str]]
 
 
 def _parsed(args: Iterable[str]) -> tuple[list[str], list[_File]]:
-    """Return the folders of ``-L``, and the files."""
     folders: list[str] = []
     files: list[_File] = []
     is_static = False
@@ -284,7 +283,6 @@ def _named_in_script(path: str, folders: list[str]) -> list[_File]:
 
 
 def _names_of(library: str, *, is_static: bool) -> tuple[str, ...]:
-    """Return the file names of a library in the order of preference."""
     if library.startswith(":"):
         return (library[1:],)
     return tuple(f"lib{library}{suffix}" for suffix in ([] if is_static else [".so"]) + [".a"])

@@ -250,7 +250,6 @@ def _parse_job(args: list[str]) -> DriverJob:
 
 
 def _check_job(job: DriverJob) -> None:
-    """Raise UnknownPlanError if a job's program or an option is unknown."""
     args, kind = job.args, job.kind
     if any(arg.startswith("@") for arg in args):
         raise UnknownPlanError("the driver would write a response file")
@@ -287,7 +286,6 @@ def unknown_arg(args: Iterable[str]) -> str:
 
 
 def _related(jobs: list[DriverJob]) -> str:
-    """Set the dependencies and targets of jobs; return the source."""
     _connect(jobs)
     _name_targets(jobs)
     return _check(jobs)

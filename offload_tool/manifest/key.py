@@ -136,7 +136,6 @@ def _since(now: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
 
 
 def _args_changed(before: str, now: str) -> str:
-    """Return the arguments that two commands do not share."""
     old, new = _args_of(before), _args_of(now)
     lists = {
         "without": [arg for arg in old if arg not in new],

@@ -160,8 +160,6 @@ class Job:
 
 @frozen
 class _Request:
-    """A job, and a compiler."""
-
     toolchain: Toolchain
     job: Job
     environ: Mapping[str, str]
@@ -330,7 +328,6 @@ def _reason(
 
 
 def _check_programs(args: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Raise CompilerError if a program that a command would run is missing."""
     for job in jobs_of(query_plan(args, environ)):
         if which(job[0], environ.get("PATH", os.defpath)) is None:
             raise CompilerError(f"runs '{job[0]}', which is not there; install it")

@@ -132,7 +132,6 @@ def _equipped(
     environ: Mapping[str, str],
     doubts: list[str] | None = None,
 ) -> Toolchain:
-    """Return a compiler with installations; append failures to `doubts` or raise CompilerError."""
     name = f"clang {toolchain.version} ({toolchain.origin})"
     variables = {**os.environ, **environ, **dict(toolchain.environment)}
     equipped = toolchain

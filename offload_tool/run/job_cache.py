@@ -151,5 +151,4 @@ def _renamed(args: Sequence[str], before: Names, after: Names) -> list[str]:
 
 
 def _for_names(jobs: Jobs, before: Names, after: Names) -> Jobs:
-    """Return the jobs of the command with other names."""
     return tuple(tuple(_renamed(job, before, after)) for job in jobs)

@@ -230,7 +230,6 @@ def _wrapper(plan: QueryResult, output: str, environment: Mapping[str, str]) -> 
 
 
 def _without_device_code(args: Sequence[str], others: Sequence[str] = ()) -> list[str]:
-    """Return a link's arguments without libraries that hold OpenMP's device code."""
     from offload_tool.clang.argument_files import linked_files
     from offload_tool.containers.relocatable import relocatable_kinds
 

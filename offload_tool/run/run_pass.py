@@ -274,7 +274,6 @@ def produce_output(job: OutputJob, runner: Runner | None = None) -> int:
 
 
 def _complete(job: OutputJob, run: PassRun, backup: OutputBackup) -> None:
-    """Check the output, restore an equal old one, and write depfile, manifest and stamp."""
     outputs = job.outputs
     if not os.path.isfile(outputs.file):
         raise CodeObjectError(

@@ -187,7 +187,6 @@ def _steps(path: str) -> set[str]:
 
 
 def _portable(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Return a member without the times and owners of this machine."""
     member.mtime = member.uid = member.gid = 0
     member.uname = member.gname = ""
     member.mode = 0o755 if member.mode & 0o111 else 0o644

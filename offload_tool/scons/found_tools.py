@@ -150,7 +150,6 @@ def _search(key: _SearchKey, *, lenient: bool = False) -> Toolchain:
 
 
 def _device_args(env: Environment) -> tuple[str, ...]:
-    """Return all user flags of C++ device passes; errors as of `check_flags`."""
     text = "$CXXFLAGS $CCFLAGS $CPPFLAGS $_CPPDEFFLAGS $_OFFLOAD_INCLUDES $OFFLOAD_FLAGS"
     args = [arg for arg in substituted(env, text) if arg not in ("$(", "$)")]
     check_flags(args, rdc=env["OFFLOAD_RDC"])

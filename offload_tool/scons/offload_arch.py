@@ -53,7 +53,6 @@ def _devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
 
 
 def _all_processors(env: Environment, kind: str, item: str) -> list[str]:
-    """Return the processors of ``all`` and ``all-major``; raise UsageError without ptxas."""
     if item not in cuda.ALL:
         return [item]
     found = ptxas(env) if kind == "cuda" else None
@@ -87,7 +86,6 @@ def knows_processor(env: Environment, target_id: TargetID) -> bool:
 
 
 def _check_arch_flags(env: Environment, found: Iterable[CompileTarget]) -> None:
-    """Raise UsageError if an item of OFFLOAD_ARCH_FLAGS is for no device that is built."""
     built = {name for device in found for name in names_of(device)}
     try:
         unused = sorted(_flags_by_name(env).keys() - built)
@@ -130,7 +128,6 @@ def names_of(device: CompileTarget) -> tuple[str, ...]:
 
 
 def _flags_by_name(env: Environment) -> dict[str, list[Any]]:
-    """Return ``OFFLOAD_ARCH_FLAGS`` with canonical keys; raise TargetIDError if one is none."""
     flags: dict[str, list[Any]] = {}
     for key, value in (env["OFFLOAD_ARCH_FLAGS"] or {}).items():
         name = parse_target(str(key), allow_unknown=True).name

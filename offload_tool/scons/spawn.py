@@ -308,7 +308,6 @@ def pass_spawn(
 
 
 def _pass_args(parts: list[str]) -> list[str]:
-    """Return a command's arguments; raise BuildError for quotes and operators of shells."""
     try:
         return shell_words(" ".join(parts))
     except ValueError as error:

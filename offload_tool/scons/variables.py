@@ -108,7 +108,6 @@ def _integer(least: int | None = None, *, optional: bool = False) -> Reader:
 
 
 def _one_of(*values: Any) -> Reader:
-    """Return a reader of one of `values`, by text; None if empty."""
     by_text = {str(value): value for value in values}
 
     def read(env: Environment, given: Any) -> Any:
@@ -345,7 +344,6 @@ def check_overrides(env: Environment, overrides: dict[str, Any]) -> None:
 
 
 def _warn_of_flags(env: Environment) -> None:
-    """Warn of flags for a tool of HIP or CUDA that the environment does not have."""
     given = env.Dictionary()
     if not {"NVCC", "HIPCC"}.isdisjoint(given):
         return
@@ -355,7 +353,6 @@ def _warn_of_flags(env: Environment) -> None:
 
 
 def _warn_of_environment(env: Environment) -> None:
-    """Warn of variables of the OS environment that a build does not read."""
     environ = {*os.environ, *env["ENV"]}
     ours = environ.intersection(VARIABLES).difference(MACHINE_VARIABLES)
     for name in sorted(ours.union(unread_variables(environ))):

@@ -100,7 +100,6 @@ def rocm_compilers(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _rocm_paths(environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the directories that may be a ROCm installation, with their origins."""
     if named := environ.get("OFFLOAD_ROCM_PATH"):
         return [(named, "OFFLOAD_ROCM_PATH")]
     paths = [(environ.get(name, ""), f"${name}") for name in _NAMED["hip"][1]]
@@ -183,7 +182,6 @@ def _cuda(path: str, origin: str) -> Installation:
 
 
 def _distinct(paths: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return paths with their origins, the first path of each directory."""
     found: dict[str, tuple[str, str]] = {}
     for path, origin in paths:
         found.setdefault(os.path.realpath(path), (path, origin))

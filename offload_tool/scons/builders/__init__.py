@@ -229,7 +229,6 @@ def _runtime_flags(env: Environment, kind: str) -> dict[str, list[Any]]:
 
 
 def _one_name(env: Environment, target: Any) -> str | None:
-    """Return the one target name that a user may pass, with variables substituted."""
     names = SCons.Util.flatten([target]) if target is not None else []
     if len(names) > 1:
         raise UsageError(f"expected one target name, found {len(names)}")

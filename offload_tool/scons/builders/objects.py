@@ -201,7 +201,6 @@ def offload_static_library(env: Environment, target: str | None, sources: list[N
 def _device_linked_library(
     env: Environment, library: Any, owner: units.Owner, sources: list[Node]
 ) -> Node:
-    """Declare a library with linked device code in one member; raise UsageError for OpenMP."""
     if env["OFFLOAD_KPACK"]:
         raise UsageError(
             f"'{library}': OFFLOAD_DEVICE_LINK links device code into the library, OFFLOAD_KPACK "
@@ -245,7 +244,6 @@ def _all_nodes(found: list[list[Node] | None]) -> list[Node] | None:
 
 
 def _library_file(env: Environment, target: str | None, builder: str) -> Any:
-    """Return the node of a library, called ``libgeometry.a``; raise UsageError without a name."""
     if target is None:
         raise UsageError(f"{builder} needs a target name; write {builder}('name', sources)")
     path = PurePath(target)

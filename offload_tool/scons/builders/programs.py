@@ -155,7 +155,6 @@ def _link_variables(env: Environment, linked: HostLink, link: str) -> dict[str, 
 
 
 def _linkable(node: Node) -> Any:
-    """Return a node of relocatable device code; raise UsageError for a linked image."""
     code = code_of(node)
     if not code.relocatable:
         raise UsageError(

@@ -84,8 +84,6 @@ def _refuse(target: list[Node], source: list[Node], env: Environment) -> Any:
 
 
 class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
-    """One of SCons's builders, except for calls with offload sources."""
-
     def __init__(self, builder: Any, name: str, method: Method, check: Method) -> None:
         super().__init__(builder)
         self._name = name

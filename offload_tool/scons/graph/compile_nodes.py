@@ -114,7 +114,6 @@ def _host_ir_node(env: Environment, unit: Unit, device_node: Node | None = None)
 def _compile(
     env: Environment, unit: Unit, job: CompilePass, node: Node, *, is_shared: bool = False
 ) -> Node:
-    """Declare a node that the compiler makes from a source, with exact dependencies."""
     toolchain, device = found_tools.toolchain(env), job.device
     sources = [unit.source]
     if job.needs_host_ir:
@@ -267,7 +266,6 @@ def _add_records(env: Environment, node: Node, unit: Unit, job: CompilePass, com
 
 
 def _flag_args(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ...]:
-    """Return the user's flags of a pass, one argument each."""
     own = "$OFFLOAD_HOST_FLAGS" if job.device is None else "$OFFLOAD_FLAGS"
     text = f"{unit.language_flags} $CCFLAGS $CPPFLAGS $_CPPDEFFLAGS {own}"
     device = job.device
@@ -353,7 +351,6 @@ def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[An
 
 
 def _archive_format(env: Environment, kind: str) -> str:
-    """Return OFFLOAD_ARCHIVE_FORMAT, or ""; raise UsageError if it cannot be written."""
     given = str(env.subst(str(env["OFFLOAD_ARCHIVE_FORMAT"] or "")))
     if given not in ("", *_ARCHIVE_FORMATS[kind]):
         raise UsageError(

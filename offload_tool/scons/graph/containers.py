@@ -194,7 +194,6 @@ def _archive_for(
     kind: str,
     device: CompileTarget,
 ) -> None:
-    """Declare the part of a library for one device; `kind` is empty for the host's part."""
     info = info_of(node)
     if node.has_builder() and info.unbundled == (options, library):
         return  # several programs use the library

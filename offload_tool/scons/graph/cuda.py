@@ -85,7 +85,6 @@ def _later(env: Environment, ptx: Node) -> list[Node]:
 
 
 def _cubin(env: Environment, unit: Unit, ptx: Node) -> list[Node]:
-    """Declare the cubin of a PTX module to embed; raise CompilerError without ptxas or PTX."""
     device = code_of(ptx).device
     images = settings.cuda_images(env, device)
     if CUBIN not in images:

@@ -173,7 +173,6 @@ def object_node(env: Environment, unit: Unit, names: Iterable[Node], *, group: s
 def _relocatable_cuda_object(
     env: Environment, code: cuda.RelocatableCuda, names: Iterable[Node]
 ) -> Node:
-    """Declare the object of a CUDA source with unlinked device code in a section."""
     if not code.has_entries:
         made = cuda.complete_object(env, names, code.host, code.whole_fatbin(env), relocatable=True)
         info_of(made).device_nodes = code.modules
@@ -195,7 +194,6 @@ def member_node(env: Environment, unit: Unit, names: Iterable[Node]) -> Node:
 def _object_with_package(
     env: Environment, unit: Unit, names: Iterable[Node], devices: list[Node], host: Node
 ) -> Node:
-    """Declare the object with relocatable code in a section, as of the new offload driver."""
     package = containers.package_node(env, unit.stem.files(env, "$OFFLOADPACKAGESUFFIX"), devices)
     made = actions.EMBED_PACKAGE.first_free(env, names, [host, package])
     info_of(made).device_nodes = devices

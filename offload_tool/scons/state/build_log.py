@@ -158,7 +158,6 @@ def _rows(done: list[_Outcome]) -> Iterator[str]:
 
 
 def _write(path: str, done: list[_Outcome], critical: list[DeclaredPass]) -> None:
-    """Write the summary as JSON, for CI."""
     targets: dict[str, Counter[str]] = defaultdict(Counter)
     for found in done:
         targets[found.target][found.outcome] += 1
@@ -196,7 +195,6 @@ def _critical_path(passes: DeclaredPasses) -> list[DeclaredPass]:
 
 
 def _always_run(passes: DeclaredPasses) -> Iterator[str]:
-    """Yield a line for each file for which passes run in each build."""
     counts: dict[str, int] = defaultdict(int)
     for declared in passes:
         records = info_of(declared.node).records
@@ -211,7 +209,6 @@ def _always_run(passes: DeclaredPasses) -> Iterator[str]:
 
 
 def _passes_done(passes: DeclaredPasses) -> list[_Outcome]:
-    """Return the outcomes of the passes that this run checked."""
     found = []
     for declared in passes:
         outcome = _STATES.get(declared.node.get_state())
