@@ -346,6 +346,7 @@ class Operation(NodeBuilder):
         env: Environment,
         node: Node,
         sources: list[Node],
+        /,
         variables: Mapping[str, Any] = MappingProxyType({}),
         **options: Any,
     ) -> Node:

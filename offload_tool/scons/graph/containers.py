@@ -197,7 +197,7 @@ def _archive_for(
     info = info_of(node)
     if node.has_builder() and info.unbundled == (options, library):
         return  # several programs use the library
-    builder(env, node, [library], {"_OFFLOAD_TARGET_ID": device.name}, **options)
+    builder(env, node, [library], variables={"_OFFLOAD_TARGET_ID": device.name}, **options)
     env.Precious(node)  # the action keeps an equal file
     info.unbundled = (options, library)
     if kind:

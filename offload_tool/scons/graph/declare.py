@@ -6,7 +6,6 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypeVar
 
 import SCons.Action
@@ -42,7 +41,9 @@ class NodeBuilder:
         self._builder = SCons.Builder.Builder(action=action, **arguments)
         self._node_class = node_class
 
-    def __call__(self, env: Environment, node: Node, sources: list[Node], **variables: Any) -> Node:
+    def __call__(
+        self, env: Environment, node: Node, sources: list[Node], /, **variables: Any
+    ) -> Node:
         """Declare the node; raise DeclaredOtherwiseError, or UsageError if it is not built."""
         compat.check_builder_of_nodes(node)
         if not node.has_explicit_builder():
@@ -64,10 +65,10 @@ class NodeBuilder:
         return node
 
     def first_free(
-        self, env: Environment, names: Iterable[Node], sources: list[Node], **variables: Any
+        self, env: Environment, names: Iterable[Node], sources: list[Node], /, **variables: Any
     ) -> Node:
         """Declare a node under the first free of `names`; raise DeclaredOtherwiseError."""
-        return first_free(names, partial(self, env, sources=sources, **variables))
+        return first_free(names, lambda node: self(env, node, sources, **variables))
 
 
 def first_free(
