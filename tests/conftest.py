@@ -34,6 +34,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 Tool = Callable[[str], str]
 """Finds a program of LLVM by its plain name, as the fixtures `llvm` and `llvm23` do."""
+NvidiaFile = Callable[[str], Path]
+"""Finds a program or library of NVIDIA's wheels, as the fixture `nvidia` does."""
 Capture = pytest.CaptureFixture[str]
 """What the command line says: the fixtures `capsys` and `capfd`."""
 
@@ -250,7 +252,7 @@ def llvm23() -> Tool:
 
 
 @pytest.fixture(scope="session")
-def nvidia() -> Callable[[str], Path]:
+def nvidia() -> NvidiaFile:
     """Return a program or library of NVIDIA's wheels: ``fatbinary``, ``libnvfatbin.so.12``.
 
     They are in the folder ``nvidia`` of an environment's packages, of this one or the one that

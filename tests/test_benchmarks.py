@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from benchmarks.ggml_project import code_of
 from benchmarks.replay import History
+from tests.conftest import Tool, run_tool
 
 SOURCE = """\
 extern int hidden(const char *);
@@ -21,7 +20,7 @@ double half(double x) { return x * 0.375; }
 
 def git(folder: Path, *words: str) -> None:
     identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
-    subprocess.run(["git", *identity, "-C", str(folder), *words], check=True, capture_output=True)
+    run_tool("git", *identity, "-C", str(folder), *words)
 
 
 @pytest.fixture(params=["", "ggml/"])
@@ -66,15 +65,15 @@ def test_history(clone: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.llvm
-def test_code_of(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_code_of(tmp_path: Path, llvm: Tool) -> None:
     """A relocatable link changes nothing; other code, data or callees do."""
 
     def compiled(text: str) -> object:
         source, made, linked = (tmp_path / name for name in ("a.c", "a.o", "linked.o"))
         source.write_text(text)
         command = [llvm("clang"), "-O2", "-fPIC", "-c", source, "-o", made]
-        subprocess.run(command, check=True)
-        subprocess.run([llvm("ld.lld"), "-r", "-O2", made, "-o", linked], check=True)
+        run_tool(*command)
+        run_tool(llvm("ld.lld"), "-r", "-O2", made, "-o", linked)
         assert code_of(made) == code_of(linked)
         return code_of(made)
 

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from offload_tool.errors import CompilerError, UsageError
 from offload_tool.passes.choose_compiler import find_toolchain
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons.variables import VARIABLES
-from tests.conftest import ROOT, missing, program, try_tool
+from tests.conftest import ROOT, NvidiaFile, missing, program, try_tool
 
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -73,7 +72,7 @@ def needed_by_a_page(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_page(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nvidia: Callable[[str], Path]
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nvidia: NvidiaFile
 ) -> None:
     needed_by_a_page(page.stem)
     if page.stem == "cuda":

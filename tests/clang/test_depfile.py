@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from offload_tool.clang.depfile import parse_depfile, read_depfile
 from offload_tool.errors import FileError
 from offload_tool.passes.command import dependency_flags
+from tests.conftest import Tool, run_tool
 
 
 @pytest.mark.parametrize(
@@ -38,7 +37,7 @@ def test_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.llvm
-def test_names_with_odd_characters_from_clang(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_names_with_odd_characters_from_clang(tmp_path: Path, llvm: Tool) -> None:
     """Names that clang escaped come back as they are, in the order they were read."""
     names = ["plain.h", "with blank.h", "cash$.h", "hash#.h", "x:y.h", "two  b.h"]
     for name in names:
@@ -48,5 +47,5 @@ def test_names_with_odd_characters_from_clang(tmp_path: Path, llvm: Callable[[st
     flags = ["-x", "hip", "-nogpuinc", "-nogpulib", "--cuda-device-only", "--offload-arch=gfx906"]
     depfile = tmp_path / "out.d"
     command = [llvm("clang"), *flags, *dependency_flags("out.d"), "-S", source.name, "-o", "out.s"]
-    subprocess.run(command, check=True, cwd=tmp_path)
+    run_tool(*command, cwd=tmp_path)
     assert read_depfile(depfile) == [source.name, *names]

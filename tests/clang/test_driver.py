@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,13 +18,14 @@ from offload_tool.clang.driver import (
 )
 from offload_tool.clang.job_plan import UnknownPlanError, job_in, unknown_arg
 from offload_tool.errors import CompilerError
+from tests.conftest import Tool, run_tool
 
 COMPILE = (sys.executable, "-m", "offload_tool", "compile")
 HIP = ["-x", "hip", "--cuda-device-only", "--offload-arch=gfx906", "-nogpulib", "-nogpuinc"]
 
 
 @pytest.mark.llvm
-def test_jobs_of_a_device_compile(llvm: Callable[[str], str]) -> None:
+def test_jobs_of_a_device_compile(llvm: Tool) -> None:
     """The front end's job, the link and the bundler's are told apart, with their options."""
     answer = query([llvm("clang"), *HIP, "-###", "-c", os.devnull])
     jobs = jobs_of(answer)
@@ -50,7 +49,7 @@ def test_jobs_of_a_device_compile(llvm: Callable[[str], str]) -> None:
         "\f\u2028\x85",
     ],
 )
-def test_words_are_as_they_were_given(text: str, llvm: Callable[[str], str]) -> None:
+def test_words_are_as_they_were_given(text: str, llvm: Tool) -> None:
     """Whatever is in it, a word of the command is a word of the job."""
     macro = f"TEXT={text}"
     command = [llvm("clang"), *HIP, f"-D{macro}", "-DBEHIND", "-c"]
@@ -111,7 +110,7 @@ def test_removed_words_of_a_response_file(tmp_path: Path) -> None:
 @pytest.mark.llvm
 @pytest.mark.parametrize("args", [["-MJ", "report"], ["--serialize-diagnostics", "report"]])
 def test_question(
-    args: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, llvm: Callable[[str], str]
+    args: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, llvm: Tool
 ) -> None:
     """A question lets a report be."""
     monkeypatch.chdir(tmp_path)
@@ -124,18 +123,14 @@ def test_question(
 @pytest.mark.parametrize(
     "args", [["-MJ", "report"], ["-MJreport"], ["-serialize-diagnostics", "report"], ["@words"]]
 )
-def test_report_of_a_compile(args: list[str], tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_report_of_a_compile(args: list[str], tmp_path: Path, llvm: Tool) -> None:
     """It is there after the first compile, for which the driver is asked, and after the second."""
     (tmp_path / "s.hip").write_text("__attribute__((global)) void kernel() {}\n")
     (tmp_path / "words").write_text("-MJ report")
     command = [*COMPILE, "s.hip", "-o", "k.o", "--target-id", "gfx906", "--depfile", "k.d"]
+    command += ["--", "-nogpuinc", "-nogpulib", *args]
     for _ in range(2):
-        subprocess.run(
-            [*command, "--", "-nogpuinc", "-nogpulib", *args],
-            cwd=tmp_path,
-            env={**os.environ, "OFFLOAD_CLANG": llvm("clang")},
-            check=True,
-        )
+        run_tool(*command, cwd=tmp_path, env={**os.environ, "OFFLOAD_CLANG": llvm("clang")})
         (tmp_path / "report").unlink()
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from offload_tool.clang.environment import front_end_of
+from tests.conftest import Tool, run_tool
 
 INSTRUMENTED = ("-fprofile-instr-generate", "-fcoverage-mapping")
 COMMANDS = {
@@ -53,7 +52,7 @@ def test_working_directory(
     args: tuple[str, ...],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    llvm: Callable[[str], str],
+    llvm: Tool,
 ) -> None:
     """The plan tells of the working directory just where two directories give two objects."""
     made, told = set(), set()
@@ -65,14 +64,14 @@ def test_working_directory(
         monkeypatch.setenv("PWD", os.getcwd())  # noqa: PTH109
         (tmp_path / name / "words").write_text("-g")
         (tmp_path / name / "t.cpp").write_text("int f(int x) { return x ? x + 1 : 0; }\n")
-        subprocess.run([*command, "-o", "t.o", "t.cpp"], check=True)
+        run_tool(*command, "-o", "t.o", "t.cpp")
         made.add((tmp_path / name / "t.o").read_bytes())
         told.add(front_end_of(command, dict(os.environ)).embeds_folder)
     assert told == {len(made) == 2}
 
 
 @pytest.mark.llvm
-def test_working_directory_of_spirv(llvm: Callable[[str], str]) -> None:
+def test_working_directory_of_spirv(llvm: Tool) -> None:
     """Portable code for AMD GPUs has the front end's command, and so the working directory."""
     flags = ["-x", "hip", "--offload-device-only", "-nogpuinc", "-nogpulib", "-c"]
     told = {
@@ -85,7 +84,7 @@ def test_working_directory_of_spirv(llvm: Callable[[str], str]) -> None:
 
 
 @pytest.mark.llvm
-def test_edited_options(llvm: Callable[[str], str]) -> None:
+def test_edited_options(llvm: Tool) -> None:
     """Options that the environment adds count, too."""
     command = [llvm("clang++"), "-c"]
     assert front_end_of(command, {**os.environ, "CCC_OVERRIDE_OPTIONS": "#+-g"}).embeds_folder

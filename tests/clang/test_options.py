@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,18 +27,19 @@ from offload_tool.clang.options import (
 )
 from offload_tool.manifest.output_state import WRITES_FILES
 from offload_tool.sccache_dist.cluster import why_local
+from tests.conftest import Tool, try_tool
 
 USED_OTHERWISE = {"--load-pass-plugin", "--autocomplete", "-cc1", "@"}
 """The first is of ``opt``, the others are used below, and in each build."""
 
 
 def output(*args: str) -> str:
-    done = subprocess.run(args, capture_output=True, text=True, check=False)
+    done = try_tool(*args)
     return done.stdout + done.stderr
 
 
 @pytest.mark.llvm
-def test_clang_knows_each(llvm: Callable[[str], str]) -> None:
+def test_clang_knows_each(llvm: Tool) -> None:
     """Clang completes each option, or takes it: some spellings are not completed."""
     clang = llvm("clang")
     completed = [
@@ -62,7 +61,7 @@ def test_clang_knows_each(llvm: Callable[[str], str]) -> None:
 
 
 @pytest.mark.llvm
-def test_lld_knows_each(llvm: Callable[[str], str]) -> None:
+def test_lld_knows_each(llvm: Tool) -> None:
     """The linker lists each of its options, or takes it."""
     lld = llvm("ld.lld")
     listed = output(lld, "--help").split()
@@ -83,14 +82,14 @@ def test_what_writes_stays(name: str) -> None:
 
 
 @pytest.mark.llvm
-def test_which_take_the_next_word(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_which_take_the_next_word(tmp_path: Path, llvm: Tool) -> None:
     """Clang says of each option that takes the next word, and of no other, that it is missing."""
     (tmp_path / "a.c").write_text("int x;\n")
     clang = llvm("clang")
 
     def wants_value(*option: str) -> bool:
         args = [clang, *option]
-        done = subprocess.run(args, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = try_tool(*args, cwd=tmp_path)
         return f"argument to '{option[-1]}' is missing" in done.stderr
 
     wanting = {name for name in _OPTIONS if wants_value("-###", "-c", "a.c", name)}

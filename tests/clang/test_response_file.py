@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from offload_tool.clang.driver import QueryResult, job_args
 from offload_tool.clang.response_file import configuration_args, expand_command
 from offload_tool.errors import UsageError
 from offload_tool.toolchain.identity import all_configuration_files
+from tests.conftest import Tool, try_tool
 
 READ = {
     "plain": b"-DA=1 two\tthree\rfour\nfive\r\nsix",
@@ -93,7 +94,7 @@ def as_noted(args: Sequence[str]) -> list[str]:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("name", READ)
-def test_words_are_those_of_clang(name: str, folder: Path, llvm: Callable[[str], str]) -> None:
+def test_words_are_those_of_clang(name: str, folder: Path, llvm: Tool) -> None:
     """Each file gives the words that clang's driver has taken from it."""
     expansion = expand_command([f"@{name}"])
     assert as_noted(expansion.args) == recorded(asked(llvm("clang"), [f"@{name}"]))
@@ -102,7 +103,7 @@ def test_words_are_those_of_clang(name: str, folder: Path, llvm: Callable[[str],
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("name", [*REFUSED, "", "sub", "plain/x"])
-def test_refused_as_by_clang(name: str, folder: Path, llvm: Callable[[str], str]) -> None:
+def test_refused_as_by_clang(name: str, folder: Path, llvm: Tool) -> None:
     """A file that clang refuses is refused in clang's words."""
     with pytest.raises(UsageError) as caught:
         expand_command([f"@{name}"])
@@ -149,7 +150,7 @@ CONFIGURATIONS = {
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_configuration_files(name: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_configuration_files(name: str, tmp_path: Path, llvm: Tool) -> None:
     """Configuration files, with those that they include, give clang's macros, in order."""
     (tmp_path / "sub.cfg").mkdir()
     for file, content in CONFIGURATIONS.items():
@@ -157,7 +158,7 @@ def test_configuration_files(name: str, tmp_path: Path, llvm: Callable[[str], st
     for file in ("sub.cfg/part", "other", "third"):
         (tmp_path / file).write_text(f"-DI={file}")
     command = [llvm("clang"), f"--config={tmp_path}/{name}", "-###", "-c", "-x", "c", os.devnull]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = try_tool(*command)
     args = job_args(next(line for line in done.stderr.split("\n ") if '"-cc1"' in line))
     macros = [args[at + 1] for at, word in enumerate(args) if word == "-D"]
     found = [

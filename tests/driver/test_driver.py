@@ -15,9 +15,12 @@ from tests.driver.running import ROOT, Bench, Run
 from tests.driver.state import State
 from tests.driver.trial import FailureError, Trial, run_trial
 
-SEEDS = (5, 43, 112, 152, 156)
+SEEDS = (1, 52, 103, 202, 219, 334, 340, 365)
+"""Among their changes, scons and clang are killed, files are saved during a compile, outputs are
+damaged, files and folders become links, headers appear, and checkouts take what others have made.
+"""
 WITH_PCH = (12,)
-CHANGES = 3
+CHANGES = 6
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -35,7 +38,7 @@ def test_random_project(tmp_path: Path, clang: Path, seed: int) -> None:
 @pytest.mark.parametrize("seed", WITH_PCH)
 def test_random_project_with_precompiled_headers(tmp_path: Path, clang: Path, seed: int) -> None:
     """With precompiled headers, all is as a clean build without makes it, by as many compiles."""
-    outcome = run_trial(seed, CHANGES + 1, tmp_path / "trial", clang, pch=True)
+    outcome = run_trial(seed, 4, tmp_path / "trial", clang, pch=True)
     if outcome.failure:
         pytest.fail(f"{outcome.story}\n\n{outcome.failure}", pytrace=False)
     assert list((tmp_path / "trial/one" / PCH_FOLDER).glob("*.pch"))

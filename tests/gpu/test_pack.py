@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import missing, program
+from tests.conftest import missing, program, run_tool
 from tests.gpu import run
 from tests.gpu.cases import HIP_TARGETS, NVIDIA_DEVICES, SETS, VERSION, all_cases, expected_lines
 from tests.gpu.pack import HERE, Machine, pack
@@ -21,7 +20,7 @@ HIP_CASES = ("hip/images", "hip/objects")
 
 def standin(folder: Path, *flags: str | Path, output: str) -> None:
     command = [program("clang-22"), "-D_GNU_SOURCE", HERE / "standin_runtime.c", *flags]
-    subprocess.run([*command, "-o", folder / output], check=True)
+    run_tool(*command, "-o", folder / output)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +32,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         missing(str(error))
     folder = tmp_path_factory.mktemp("gpu")
     standin(folder, f"-I{machine.cuda / 'include'}", "-c", output="standin.o")
-    subprocess.run(["ar", "rc", folder / "libstandin.a", folder / "standin.o"], check=True)
+    run_tool("ar", "rc", folder / "libstandin.a", folder / "standin.o")
     pack(folder / "packed", only=CASES, runtime=(str(folder), "standin"))
     return folder / "packed"
 

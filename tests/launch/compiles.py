@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.conftest import ROOT, missing
+from tests.conftest import ROOT, missing, try_tool
 from tests.scripts import script
 
 LAUNCH = (sys.executable, "-m", "offload_tool", "launch")
@@ -56,14 +56,7 @@ def run(
     command: Sequence[str | Path], folder: Path, more: Mapping[str, str] = {}
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder."""
-    return subprocess.run(
-        list(map(str, command)),
-        cwd=folder,
-        env=environment(more),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return try_tool(*command, cwd=folder, env=environment(more))
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conftest import NvidiaFile, Tool
 from tests.launch.compiles import CUID, LAUNCH, ccache, compare, misses, run
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ pytestmark = pytest.mark.llvm
 
 
 @pytest.fixture
-def clang(llvm: Callable[[str], str], nvidia: Callable[[str], Path]) -> list[str]:
+def clang(llvm: Tool, nvidia: NvidiaFile) -> list[str]:
     """Return clang's command with the toolkit of NVIDIA's wheels."""
     nvidia("fatbinary")
     return [llvm("clang++"), f"--cuda-path={nvidia('ptxas').parent.parent}", *OWN]
@@ -92,7 +93,7 @@ def test_words_of_nvcc(word: str, both: Both) -> None:
     both([*TARGETS, CUID, word, "-c", "s.cu", "-o", "s.o"])
 
 
-def test_nvcc(tmp_path: Path, nvidia: Callable[[str], Path]) -> None:
+def test_nvcc(tmp_path: Path, nvidia: NvidiaFile) -> None:
     """Nvcc is no clang: it takes our place."""
     write_project(tmp_path / "build")
     done = run([*LAUNCH, nvidia("nvcc"), "-c", "s.cu", "--dryrun"], tmp_path / "build")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, program
+from tests.conftest import ROOT, Tool, program
 from tests.launch.compiles import CUID, LAUNCH, TARGETS, make_project, run
 from tests.scripts import script
 
@@ -19,7 +18,7 @@ ROWS = re.findall(r"^\| `(.+)` \| (split|passed through) \| ", PAGE, re.MULTILIN
 
 @pytest.mark.llvm
 @pytest.mark.parametrize(("command", "done"), ROWS)
-def test_row(command: str, done: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_row(command: str, done: str, tmp_path: Path, llvm: Tool) -> None:
     """A command is split or passed through, as its row says, and does what the compiler does."""
     make_project(tmp_path)
     (tmp_path / "other.hip").write_text("")
@@ -40,7 +39,7 @@ def test_both_sorts_are_there() -> None:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize(("language", "file"), [("make", "Makefile"), ("ninja", "build.ninja")])
-def test_build_file(language: str, file: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_build_file(language: str, file: str, tmp_path: Path, llvm: Tool) -> None:
     """The rules build, build nothing twice, and follow headers, each target by itself."""
     make_project(tmp_path)
     (rules,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

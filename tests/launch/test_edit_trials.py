@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import NvidiaFile, Tool
 from tests.launch.compiles import ALWAYS_IN_STAGES
 from tests.launch.edit_trials import Trial
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.llvm
 
 
 @pytest.mark.parametrize("seed", [0, 1, 4, 5, 6, 12, 19, 32, 123410])
-def test_edits(seed: int, tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_edits(seed: int, tmp_path: Path, llvm: Tool) -> None:
     """Object, depfile, other files, messages and status are the driver's after each edit.
 
     Among the edits of these seeds are all kinds: calls that are killed, two at once, damage,
@@ -35,9 +35,7 @@ def test_edits(seed: int, tmp_path: Path, llvm: Callable[[str], str]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_edits_of_cuda(
-    seed: int, tmp_path: Path, llvm: Callable[[str], str], nvidia: Callable[[str], Path]
-) -> None:
+def test_edits_of_cuda(seed: int, tmp_path: Path, llvm: Tool, nvidia: NvidiaFile) -> None:
     """So they are for CUDA, with NVIDIA's ptxas and fatbinary."""
     nvidia("fatbinary")
     command = [llvm("clang++"), f"--cuda-path={nvidia('ptxas').parent.parent}"]
@@ -46,7 +44,7 @@ def test_edits_of_cuda(
     assert trial.count["compiles"] == 9
 
 
-def test_stale_object_is_found(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_stale_object_is_found(tmp_path: Path, llvm: Tool) -> None:
     """An object that stays after an edit is a difference."""
     trial = Trial([llvm("clang++")], 0, tmp_path / "trial")
     assert trial.launch is ALWAYS_IN_STAGES

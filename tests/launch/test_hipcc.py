@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from offload_tool.launch.passthrough import find_hipcc
-from tests.conftest import ROOT, program
+from tests.conftest import ROOT, Tool, program, try_tool
 from tests.launch.compiles import CUID, TARGETS, environment, make_project
 from tests.scripts import script
 
@@ -19,14 +18,11 @@ def call(path: list[Path], words: list[str], folder: Path) -> subprocess.Complet
     """Run ``hipcc`` with these folders as PATH, and those of the system."""
     folders = [*map(str, path), "/usr/bin", "/bin"]
     more = {"PATH": ":".join(folders), "PYTHONPATH": str(ROOT), "HIP_PATH": "", "ROCM_PATH": ""}
-    return subprocess.run(
-        ["hipcc", *words], cwd=folder, env=environment(more), capture_output=True, text=True,
-        check=False, timeout=60,
-    )  # fmt: skip
+    return try_tool("hipcc", *words, cwd=folder, env=environment(more), timeout=60)
 
 
 @pytest.fixture
-def folders(tmp_path: Path, llvm: Callable[[str], str]) -> list[Path]:
+def folders(tmp_path: Path, llvm: Tool) -> list[Path]:
     """Return two folders with our link, as of two environments, and one with the real hipcc."""
     made = [tmp_path / name for name in ("ours", "other", "real")]
     for folder in made:

@@ -16,7 +16,7 @@ import pytest
 
 from offload_tool.launch import jobserver
 from offload_tool.launch.jobserver import slots_of
-from tests.conftest import ROOT, program
+from tests.conftest import ROOT, Tool, program, run_tool, try_tool
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, environment, make_project
 
 MORE = ("--offload-arch=gfx942", "--offload-arch=gfx1100")
@@ -175,9 +175,7 @@ def ended(words: list[str], ending: str, folder: Path, server: Pool) -> tuple[in
 @pytest.mark.llvm
 @pytest.mark.parametrize("sort", ["fifo", "descriptors"])
 @pytest.mark.parametrize("ending", ["well", "error", "TERM", "INT", "HUP"])
-def test_no_token_is_lost(
-    sort: str, ending: str, tmp_path: Path, llvm: Callable[[str], str]
-) -> None:
+def test_no_token_is_lost(sort: str, ending: str, tmp_path: Path, llvm: Tool) -> None:
     """However a run ends, all tokens are there again, no process runs, no file is left."""
     write_source(tmp_path, ending)
     before = {path.name for path in tmp_path.iterdir()}
@@ -208,15 +206,8 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def four_at_once(folder: Path) -> subprocess.CompletedProcess[str]:
     """Run make with four jobs in a folder."""
-    return subprocess.run(
-        [program("make"), "-j4"],
-        cwd=folder,
-        env=environment({"PYTHONPATH": str(ROOT)}),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    variables = environment({"PYTHONPATH": str(ROOT)})
+    return try_tool(program("make"), "-j4", cwd=folder, env=variables, timeout=60)
 
 
 def working_in(folder: Path) -> list[str]:
@@ -245,9 +236,7 @@ def running(folder: Path) -> list[str]:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("tokens", [0, 2])
-def test_no_more_processes_than_tokens(
-    tokens: int, tmp_path: Path, llvm: Callable[[str], str]
-) -> None:
+def test_no_more_processes_than_tokens(tokens: int, tmp_path: Path, llvm: Tool) -> None:
     """At no moment there run more passes than tokens, and the one that needs none."""
     make_project(tmp_path)
     source = tmp_path / "s.hip"
@@ -297,7 +286,7 @@ def test_make(tmp_path: Path) -> None:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("ending", ["well", "error", "INT", "TERM"])
-def test_ninja(ending: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_ninja(ending: str, tmp_path: Path, llvm: Tool) -> None:
     """Under Ninja, which is a client of the jobserver itself, no token is lost either."""
     write_source(tmp_path, ending)
     command = " ".join([*LAUNCH, llvm("clang++"), *HIP, *TARGETS, *MORE, "-c", "s.hip", "-o $out"])
@@ -313,10 +302,8 @@ def test_ninja(ending: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
 
 def test_make_with_a_named_pipe(tmp_path: Path) -> None:
     """GNU make 4.4 and later lets every command have its tokens: no ``+`` is needed."""
-    said = subprocess.run(
-        [program("make"), "--version"], capture_output=True, text=True, check=True
-    )
-    version = said.stdout.split("\n", 1)[0].removeprefix("GNU Make ").split(".")
+    said = run_tool(program("make"), "--version").split("\n", 1)[0]
+    version = said.removeprefix("GNU Make ").split(".")
     if [int(number) for number in version[:2]] < [4, 4]:
         pytest.skip("make is older than 4.4")
     code = (

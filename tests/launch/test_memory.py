@@ -15,6 +15,7 @@ import pytest
 from offload_tool.cli import main
 from offload_tool.launch.memory import Memory
 from offload_tool.launch.split_compile import run_split
+from tests.conftest import Tool
 from tests.launch import compiles
 from tests.launch.compiles import ALWAYS_IN_STAGES, LAUNCH, counting, environment, run
 from tests.scripts import script
@@ -59,7 +60,7 @@ class Project(compiles.Project):
 
 
 @pytest.fixture
-def project(tmp_path: Path, llvm: Callable[[str], str]) -> Project:
+def project(tmp_path: Path, llvm: Tool) -> Project:
     made = Project(tmp_path / "project", llvm("clang++"))
     made.flags = ["--offload-arch=gfx906,gfx90a"]
     return made

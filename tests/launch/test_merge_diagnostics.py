@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from offload_tool.launch.write_result import merge_messages
+from tests.conftest import Tool
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, environment, make_project, run
 from tests.terminal import Terminal
 
@@ -44,7 +44,7 @@ def test_colours_do_not_matter() -> None:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("where", ["", "__gfx90a__", "__HIP_DEVICE_COMPILE__"])
-def test_error(where: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_error(where: str, tmp_path: Path, llvm: Tool) -> None:
     """An error is told once, has the driver's status, and there is no object any more."""
     make_project(tmp_path)
     source = tmp_path / "s.hip"
@@ -62,7 +62,7 @@ def test_error(where: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
 
 
 @pytest.mark.llvm
-def test_driver_warning(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_driver_warning(tmp_path: Path, llvm: Tool) -> None:
     """What the driver says itself is told once, before all else."""
     make_project(tmp_path)
     words = [llvm("clang++"), *HIP, *TARGETS, "-pie", "-lm", "-c", "s.hip", "-o", "s.o"]
@@ -75,7 +75,7 @@ def test_driver_warning(tmp_path: Path, llvm: Callable[[str], str]) -> None:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("more", [[], ["-Wl,--unused"]], ids=["plain", "driver warns"])
-def test_colours_at_a_terminal(more: list[str], tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_colours_at_a_terminal(more: list[str], tmp_path: Path, llvm: Tool) -> None:
     """Where a user sees the messages, they have the driver's colours."""
     make_project(tmp_path)
     with (tmp_path / "s.hip").open("a") as file:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from offload_tool.launch.passthrough import why_args_not_split
+from tests.conftest import Tool, run_tool
 from tests.launch.compiles import (
     HIP,
     LAUNCH,
@@ -75,7 +75,7 @@ def test_two_dashes(tmp_path: Path) -> None:
 
 
 @pytest.mark.llvm
-def test_unknown_plan(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_unknown_plan(tmp_path: Path, llvm: Tool) -> None:
     """Two sources, which nothing but the driver's plan shows here, are the driver's."""
     make_project(tmp_path)
     (tmp_path / "words").write_text("s.hip other.hip")
@@ -90,7 +90,7 @@ def test_unknown_plan(tmp_path: Path, llvm: Callable[[str], str]) -> None:
 
 
 @pytest.mark.llvm
-def test_script(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_script(tmp_path: Path, llvm: Tool) -> None:
     """A script around clang may do more than to call it, and is called."""
     make_project(tmp_path)
     wrapper = script(tmp_path / "clang++", f'{llvm("clang++")} "$@" && touch done')
@@ -121,14 +121,8 @@ def test_little_is_loaded(tmp_path: Path) -> None:
         "os.execvpe = lambda *_: print(*sys.modules)\n"
         "from offload_tool.__main__ import main; main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "OFFLOAD_LAUNCH_VERBOSE": ""},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    loaded = {name for name in done.stdout.split() if name.startswith("offload_tool")}
+    done = run_tool(sys.executable, "-c", code, env={**os.environ, "OFFLOAD_LAUNCH_VERBOSE": ""})
+    loaded = {name for name in done.split() if name.startswith("offload_tool")}
     assert loaded == {
         *("offload_tool", "offload_tool.__main__", "offload_tool.cli"),
         *("offload_tool.cli.launch", "offload_tool.launch", "offload_tool.launch.passthrough"),
@@ -163,9 +157,7 @@ def test_words_that_pass(word: str) -> None:
     ],
     ids=" ".join,
 )
-def test_words_that_are_not_in_the_plan(
-    words: list[str], tmp_path: Path, llvm: Callable[[str], str]
-) -> None:
+def test_words_that_are_not_in_the_plan(words: list[str], tmp_path: Path, llvm: Tool) -> None:
     """What the driver would write and print is there, twice with a cache, and its status."""
 
     def prepare(place: Path) -> None:

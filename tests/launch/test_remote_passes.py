@@ -15,6 +15,7 @@ from offload_tool.launch import remote_passes
 from offload_tool.launch.split_compile import run_split
 from offload_tool.sccache_dist.cluster import Cluster
 from offload_tool.toolchain.probe import probe
+from tests.conftest import Tool
 from tests.launch.compiles import HIP, TARGETS, environment, make_project, run
 from tests.scripts import script
 
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.llvm
 
 
 @pytest.fixture
-def split(tmp_path: Path, llvm: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> Split:
+def split(tmp_path: Path, llvm: Tool, monkeypatch: pytest.MonkeyPatch) -> Split:
     """Return a function that compiles with OFFLOAD_DIST, whose local server runs."""
     make_project(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -59,14 +60,14 @@ def sent() -> list[str]:
     return Path("log").read_text().splitlines() if Path("log").exists() else []
 
 
-def is_the_drivers(llvm: Callable[[str], str], *words: str) -> bool:
+def is_the_drivers(llvm: Tool, *words: str) -> bool:
     """Tell whether the object is the driver's."""
     made = Path("s.o").read_bytes()
     assert run([llvm("clang++"), *(words or WORDS)], Path.cwd()).returncode == 0
     return Path("s.o").read_bytes() == made
 
 
-def test_device_passes(split: Split, llvm: Callable[[str], str]) -> None:
+def test_device_passes(split: Split, llvm: Tool) -> None:
     """Each device pass is sccache's, with the folder's settings; the object is the driver's."""
     done = split('test "$SCCACHE_CONF" = /nowhere && exec "$@"')
     assert done[:2] == (0, "")
@@ -76,7 +77,7 @@ def test_device_passes(split: Split, llvm: Callable[[str], str]) -> None:
         assert f"--offload-arch={target} --offload-device-only" in line
 
 
-def test_language_is_named(split: Split, llvm: Callable[[str], str]) -> None:
+def test_language_is_named(split: Split, llvm: Tool) -> None:
     """A source known by its suffix is sent with its language."""
     words = [word for word in WORDS if word not in ("-x", "hip")]
     assert split('exec "$@"', *words)[0] == 0
@@ -84,7 +85,7 @@ def test_language_is_named(split: Split, llvm: Callable[[str], str]) -> None:
     assert [" -x hip " in line for line in sent()] == [True, True]
 
 
-def test_failing_cluster(split: Split, tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_failing_cluster(split: Split, tmp_path: Path, llvm: Tool) -> None:
     """What the cluster fails is compiled here, once, and that is said; messages come once."""
     Path("s.hip").write_text(Path("s.hip").read_text() + "#warning told once\n")
     status, said, _ = split("echo dead >&2; exit 254")
@@ -100,7 +101,7 @@ def test_failing_cluster(split: Split, tmp_path: Path, llvm: Callable[[str], str
     assert is_the_drivers(llvm)
 
 
-def test_one_pass_fails(split: Split, llvm: Callable[[str], str]) -> None:
+def test_one_pass_fails(split: Split, llvm: Tool) -> None:
     """A pass that the cluster fails does not keep the others from it."""
     status, said, _ = split(
         'case "$*" in *gfx906*) exit 254;; esac; exec "$@"', OFFLOAD_LAUNCH_JOBS="1"
@@ -131,7 +132,7 @@ def test_error_in_the_source(split: Split) -> None:
         ("@words", "@words names a file that would not be on the server"),
     ],
 )
-def test_what_stays_here(flags: str, reason: str, split: Split, llvm: Callable[[str], str]) -> None:
+def test_what_stays_here(flags: str, reason: str, split: Split, llvm: Tool) -> None:
     """What a server could not do never reaches sccache, and the reason is told."""
     Path("words").write_text("-DGIVEN=1\n")
     status, _, decisions = split("exit 254", *WORDS, flags)

@@ -13,6 +13,7 @@ import pytest
 from offload_tool.launch import split_compile
 from offload_tool.launch.query_plan import PassedThroughError
 from offload_tool.launch.write_result import why_not_replaced
+from tests.conftest import Tool
 from tests.launch.compiles import HIP, in_ways, make_project
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def seen(folder: Path) -> dict[str, tuple[object, ...]]:
 
 
 @pytest.fixture
-def both(tmp_path: Path, llvm: Callable[[str], str]) -> Both:
+def both(tmp_path: Path, llvm: Tool) -> Both:
     """Return a function that compiles both ways; gives status, messages and what there is then."""
 
     def compile_both(prepare: Callable[[Path], None], words: list[str]) -> tuple[object, object]:

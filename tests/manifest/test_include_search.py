@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,14 @@ from offload_tool.clang.depfile import parse_depfile
 from offload_tool.clang.environment import ImplicitInputs, front_end_of
 from offload_tool.io.file_digests import DigestCache
 from offload_tool.manifest.include_search import Lookups, appeared, expected_lookups, found_in
+from tests.conftest import Tool, try_tool
 
 PLACES = (".", "quoted", "one", "one/s", "two", "s")
 NAMES = ("x.h", "y.h", "s/x.h", "s/y.h")
 OPTIONS = ("-iquote", "quoted", "-I", "one", "-Ione/s", "-I", "link", "-isystem", "two", "-I.")
 """``link`` is a symbolic link to ``s``."""
-OPTIONS += ("-idirafter", "base")
+OPTIONS += ("-idirafter", "base", "--embed-dir=one", "--embed-dir=base")
+FORCED = ((), ("-include", "x.h"), ("-imacros", "y.h"), ("-Xclang", "-include", "-Xclang", "s/x.h"))
 SPELLED = (*NAMES, "../x.h", "../s/y.h", "link/x.h", "./x.h", "s/../y.h")
 FORMS = (
     '#include "{0}"\n',
@@ -30,12 +31,15 @@ FORMS = (
     "%:include \\\n <{0}>\n",
     "#import <{0}>\n",
     '#define NAME "{0}"\n#include NAME\n#undef NAME\n',
+    "#embed <{0}>\n",
+    '#embed "{0}"\n',
 )
 ASKING = (
     '#if __has_include("{0}")\n#include "{0}"\n#endif\n',
     "#ifdef __has_include\n#if __has_include(<{0}>)\n#include <{0}>\n#endif\n#endif\n",
     "#if __has_include_next(<{0}>)\n#include_next <{0}>\n#endif\n",
     "#if __has_include \\\n( <{0}> )\nint asked;\n#endif\n",
+    "#if __has_embed(<{0}>)\n#embed <{0}>\n#endif\n",
 )
 DIRECTIVES = st.one_of(
     st.builds(str.format, st.sampled_from(FORMS), st.sampled_from(NAMES)),
@@ -58,21 +62,29 @@ def write(place: str, name: str, text: str) -> Path:
 
 
 def read_by(command: Sequence[str], source: str) -> list[str]:
-    """Return what clang reads, in its order."""
-    done = subprocess.run([*command, "-M", source], capture_output=True, text=True, check=False)
+    """Return what clang reads, in its order; it names embedded files by their whole paths."""
+    done = try_tool(*command, "-M", source)
     assert done.returncode == 0, done.stderr
-    return list(dict.fromkeys(parse_depfile(done.stdout)))
+    names = (name.removeprefix(f"{Path.cwd()}/") for name in parse_depfile(done.stdout))
+    return list(dict.fromkeys(names))
 
 
 @pytest.mark.llvm
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(source=TEXTS, files=FILES, base=st.lists(TEXTS, min_size=4, max_size=4), new=NEW)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    source=TEXTS,
+    files=FILES,
+    base=st.lists(TEXTS, min_size=4, max_size=4),
+    new=NEW,
+    forced=st.sampled_from(FORCED),
+)
 def test_nothing_is_missed(
-    llvm: Callable[[str], str],
+    llvm: Tool,
     source: str,
     files: dict[tuple[str, str], str],
     base: list[str],
     new: list[tuple[str, str]],
+    forced: tuple[str, ...],
 ) -> None:
     """A file whose appearance makes clang read another set of files is among what appeared."""
     here = Path.cwd()
@@ -87,13 +99,13 @@ def test_nothing_is_missed(
             for (place, name), text in files.items():
                 write(place, name, text)
             Path("source.cpp").write_text(source)
-            _check(llvm("clang"), new)
+            _check([llvm("clang"), *forced], new)
         finally:
             os.chdir(here)
 
 
-def _check(clang: str, new: list[tuple[str, str]]) -> None:
-    command = [clang, "-nostdinc", "-Wno-everything", *OPTIONS]
+def _check(clang: list[str], new: list[tuple[str, str]]) -> None:
+    command = [*clang, "-nostdinc", "-Wno-everything", *OPTIONS]
     before = read_by(command, "source.cpp")
     folders = front_end_of([*command, "-c"], dict(os.environ)).folders
     assert {"quoted", "one", "one/s", "link", "two", ".", "base"} <= set(folders)
@@ -164,7 +176,7 @@ def test_what_is_there_is_not_new(tmp_path: Path) -> None:
 
 
 @pytest.mark.llvm
-def test_search_folders(llvm: Callable[[str], str]) -> None:
+def test_search_folders(llvm: Tool) -> None:
     """Folders of flags and variables are told, in whatever way they are given."""
     flags = ["-Ia", "-I", "b", "-iquote", "c", "-isystem", "d", "-idirafter", "e", "--embed-dir=f"]
     variables = {**os.environ, "CPATH": "g:h", "CPLUS_INCLUDE_PATH": "i"}

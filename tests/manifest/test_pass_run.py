@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -18,6 +17,7 @@ from offload_tool.io.file_digests import DigestCache
 from offload_tool.manifest.key import Key, Part
 from offload_tool.manifest.manifest import PassRecord
 from offload_tool.manifest.pass_run import PassRun, Resolver
+from tests.conftest import run_tool
 
 MANIFEST = ".k.co.manifest"
 INCLUDE = re.compile(r"(#include|__has_include\() ?([\"<])([\w./]+)")
@@ -116,7 +116,7 @@ class Pass(Resolver):
 
 
 def shell(commands: str) -> None:
-    subprocess.run(["sh", "-ec", commands], check=True)
+    run_tool("sh", "-ec", commands)
 
 
 def sets(commands: str = "", **values: object) -> Callable[[Pass], None]:

@@ -5,13 +5,12 @@ The judge of statements is what clang 22 reads for them.
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from offload_tool.manifest.source_text import has_assembler_include, has_include_names
+from tests.conftest import Tool, run_tool
 
 NONE: list[str] = []
 WRAPPER = "#define HAS(n) __has_include(n)\n"
@@ -34,6 +33,7 @@ IN_ANGLES = {
 }
 UNKNOWN = {
     "macro": "#define NAME <x.h>\n#if __has_include(NAME)\n",
+    "macro of an embedded file": "#define NAME(x) <x.bin>\n#if __has_embed(NAME(v))\n",
     "put together": "#define HAS(x) __has_include(<x/v.h>)\n",
     "made string": "#define T(x) #x\n#if __has_include(T(v.h))\n",
     "wrapper of a wrapper": f'{WRAPPER}#define B(x) HAS(x)\n#if B("x.h")\n',
@@ -132,14 +132,14 @@ HIDDEN = r'-DTEXT=".in" "cbin \"data\""'
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("text", READING.values(), ids=READING.keys())
-def test_reading(text: str, tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_reading(text: str, tmp_path: Path, llvm: Tool) -> None:
     """A text for which clang's assembler reads a file, in whatever way it is put together."""
     (tmp_path / "k.cpp").write_text(f"{text}\n")
     made = set()
     for content in (".long 1111\n", ".long 2222\n"):
         (tmp_path / "data").write_text(content)
         command = [llvm("clang++"), "-std=c++20", "-w", HIDDEN, "-c", "k.cpp", "-o", "k.o"]
-        subprocess.run(command, check=True, cwd=tmp_path)
+        run_tool(*command, cwd=tmp_path)
         made.add((tmp_path / "k.o").read_bytes())
     assert len(made) == 2
     assert has_assembler_include(text.encode())

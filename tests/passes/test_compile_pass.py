@@ -17,6 +17,7 @@ from offload_tool.passes.languages import compile_pass
 from offload_tool.passes.source_kind import derive_cuid, kind_of_suffix
 from offload_tool.run.openmp_jobs import run_device_pass
 from offload_tool.toolchain.probe import Toolchain
+from tests.conftest import run_tool
 
 HIP = """\
 struct dim3 { unsigned x, y, z; };
@@ -62,7 +63,7 @@ def run(compiler: Toolchain, job: CompilePass, source: Path, host_ir: Path | Non
     if host_ir is not None and job.device is not None:
         assert run_device_pass([*map(str, command)], environment, _call) == 0
     else:
-        subprocess.run(command, check=True, env=environment, capture_output=True)
+        run_tool(*command, env=environment)
     return output
 
 

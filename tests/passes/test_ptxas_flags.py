@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from offload_tool.passes.cuda import ptxas_flags
 from offload_tool.passes.openmp import gpu_flags
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.util.frozen import replaced
+from tests.conftest import Tool
 from tests.scripts import script
 
 CASES = {
@@ -31,9 +31,7 @@ CASES = {
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("given", CASES)
-def test_flags(
-    given: str, llvm: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flags(given: str, llvm: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The flags of a PTX pass become those of the driver's assembler, wherever they are written."""
     monkeypatch.chdir(tmp_path)
     Path("flags").write_text("-O1\n")

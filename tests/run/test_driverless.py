@@ -7,7 +7,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ from offload_tool.clang.driver import query_plan
 from offload_tool.run import driverless
 from offload_tool.run.driverless import DirectPasses
 from offload_tool.toolchain.disk_cache import cache_folder
-from tests.conftest import missing, program
+from tests.conftest import Tool, missing, program
 from tests.run.driverless_trials import Runs, trial
 from tests.scripts import script
 
@@ -268,7 +268,7 @@ def test_script_in_place_of_the_compiler(sources: Path) -> None:
 @pytest.mark.llvm
 @pytest.mark.parametrize("seed", range(500, 510))
 def test_random_passes(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, llvm: Callable[[str], str]
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, llvm: Tool
 ) -> None:
     """Of random passes, at a terminal too, status, messages and files are the driver's."""
     differences, _, _ = trial(llvm("clang"), seed, tmp_path / "trial")
@@ -276,7 +276,7 @@ def test_random_passes(
 
 
 @pytest.mark.llvm
-def test_some_random_passes_are_direct(tmp_path: Path, llvm: Callable[[str], str]) -> None:
+def test_some_random_passes_are_direct(tmp_path: Path, llvm: Tool) -> None:
     """The random passes are not all for the driver: a test of them would say nothing."""
     _, count, directly = trial(llvm("clang"), 5003, tmp_path / "trial")
     assert directly >= count / 2

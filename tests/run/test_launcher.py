@@ -11,7 +11,8 @@ import pytest
 
 from offload_tool.passes.command import Command
 from offload_tool.run.launcher import run_launched
-from tests.conftest import found_toolchain
+from tests.conftest import found_toolchain, run_tool
+from tests.manifest.test_pass_run import shell
 
 
 class Launcher:
@@ -49,18 +50,29 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in "ab":
         Path(name).mkdir()
-    Path("b/value.h").write_text("int value;\n")
+    Path("b/value.h").write_text("#pragma once\nint value;\n")
     Path("k.c").write_text("#include <value.h>\n")
     return tmp_path
 
 
-def test_same_files_have_one_key(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "change"),
+    [
+        ("#include <value.h>\n", "cp b/value.h a"),
+        ("#if __has_include(<extra.h>)\n#include <extra.h>\n#endif\n", "touch a/extra.h"),
+        ('#include "b/value.h"\n#include "b/again.h"\n', "rm b/again.h; cp b/value.h b/again.h"),
+    ],
+    ids=("earlier", "asked for", "copy of a link"),
+)
+def test_same_files_have_one_key(folder: Path, text: str, change: str) -> None:
     """The word is the same for the same names, whatever the files hold, and not for others."""
-    first, again, other = (Launcher(folder) for _ in range(3))
+    Path("b/again.h").symlink_to("value.h")
+    Path("k.c").write_text(text)
+    first, again, other = (Launcher(folder, ["-w"]) for _ in range(3))
     assert first.run() == 0
-    Path("b/value.h").write_text("int value; int more;\n")
+    Path("b/value.h").write_text("#pragma once\nextern int value, more;\n")
     assert again.run() == 0
-    Path("a/value.h").write_text("int value;\n")
+    shell(change)
     assert other.run() == 0
     assert first.key == again.key != other.key
 
@@ -97,7 +109,7 @@ def test_no_effect(folder: Path) -> None:
     assert made.run() == 0
     data = Path("k.o").read_bytes()
     (_, command) = made.seen[0]
-    subprocess.run([word for word in command if word != made.key], check=True)
+    run_tool(*(word for word in command if word != made.key))
     assert Path("k.o").read_bytes() == data
 
 

@@ -20,6 +20,7 @@ from offload_tool.run.job_cache import JobCache
 from offload_tool.run.openmp_jobs import job_cache, link_image, run_device_pass
 from offload_tool.toolchain.disk_cache import cache_folder
 from offload_tool.toolchain.probe import Toolchain
+from tests.conftest import run_tool
 from tests.scripts import script
 from tests.toolchain.installed import write_device_libraries
 
@@ -75,7 +76,7 @@ class Passes:
 
     def _run(self, job: CompilePass, source: str, output: str, read: str) -> None:
         command = self._command(job, source, output, read)
-        subprocess.run(command, check=True, env=self._environment)
+        run_tool(*command, env=self._environment)
 
     def run(self, command: list[str], cache: JobCache) -> int:
         """Run a device's pass with the jobs of a cache."""

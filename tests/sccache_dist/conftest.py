@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from examples.cluster import loopback
 from offload_tool.cli import main
 from offload_tool.sccache_dist.cluster import Cluster, load_cluster
-from tests.conftest import missing, run_tool
+from tests.conftest import Tool, missing, run_tool
 from tests.toolchain.installed import Rocm
 
 
@@ -28,7 +28,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[loopback.Clus
 
 @pytest.fixture(scope="session")
 def packed(
-    machines: loopback.Cluster, tmp_path_factory: pytest.TempPathFactory, llvm: Callable[[str], str]
+    machines: loopback.Cluster, tmp_path_factory: pytest.TempPathFactory, llvm: Tool
 ) -> Path:
     """Return the folder that ``dist init`` makes."""
     folder = tmp_path_factory.mktemp("dist") / "d"
@@ -62,5 +62,5 @@ def counters(cluster: Cluster) -> tuple[int, int, int, int]:
 
 
 @pytest.fixture
-def rocm(tmp_path: Path, llvm: Callable[[str], str]) -> Rocm:
+def rocm(tmp_path: Path, llvm: Tool) -> Rocm:
     return Rocm.make(tmp_path / "rocm", llvm("clang"))

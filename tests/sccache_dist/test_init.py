@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tarfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from offload_tool.sccache_dist.config import compiler_programs, pack_programs, s
 from offload_tool.toolchain.identity import Loaded
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.util.frozen import replaced
-from tests.conftest import Capture
+from tests.conftest import Capture, Tool
 from tests.scripts import script
 
 URL = "http://10.0.0.1:10600"
@@ -28,7 +28,7 @@ TOKEN = 'to"ken'
 
 
 @pytest.fixture
-def compiler(tmp_path: Path, llvm: Callable[[str], str]) -> Toolchain:
+def compiler(tmp_path: Path, llvm: Tool) -> Toolchain:
     """Return a toolchain with one small program in place of the compiler."""
     program = shutil.copy("/bin/true", tmp_path / "program")
     return replaced(

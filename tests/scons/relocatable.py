@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
+
+from tests.conftest import run_tool
 
 RELOCATABLE = "env['OFFLOAD_RDC'] = True\n"
 _DECLARATIONS = """\
@@ -57,5 +58,4 @@ def loaded(library: Path) -> list[str]:
 
 
 def _lines(command: list[str], folder: Path) -> list[str]:
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
-    return done.stdout.splitlines()
+    return run_tool(*command, cwd=folder).splitlines()

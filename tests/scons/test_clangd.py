@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
+from tests.conftest import NvidiaFile, Tool, try_tool
 from tests.scons.conftest import Project
 
 HEADER = """\
@@ -49,9 +47,7 @@ def entries(project: Project, *args: str) -> list[dict[str, str]]:
 def errors(clangd: str, project: Project, name: str) -> list[str]:
     """Return the errors that clangd shows in a file."""
     command = [clangd, f"--check={name}", f"--compile-commands-dir={project.folder}"]
-    done = subprocess.run(
-        command, cwd=project.folder, capture_output=True, text=True, check=False, timeout=120
-    )
+    done = try_tool(*command, cwd=project.folder, timeout=120)
     assert "All checks completed" in done.stderr
     return re.findall(r"^E\[[^]]*\] \[.*", done.stderr, re.MULTILINE)
 
@@ -119,7 +115,7 @@ def test_names_as_of_scons(waves: Project) -> None:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("see", ["", "host", "gfx942"])
-def test_clangd_with_hip(waves: Project, llvm: Callable[[str], str], see: str) -> None:
+def test_clangd_with_hip(waves: Project, llvm: Tool, see: str) -> None:
     """Clangd shows no error in source and header; without the header's entry it would."""
     clangd = llvm("clangd")
     entries(waves, f"see={see}")
@@ -130,7 +126,7 @@ def test_clangd_with_hip(waves: Project, llvm: Callable[[str], str], see: str) -
 
 
 @pytest.mark.llvm
-def test_clangd_with_openmp(project: Project, llvm: Callable[[str], str]) -> None:
+def test_clangd_with_openmp(project: Project, llvm: Tool) -> None:
     """The entry of an OpenMP source is that of its host IR: the object is made of that."""
     project.write("sum.h", "#pragma once\nstatic inline int term(int i) { return i; }\n")
     project.write("sum.c", OPENMP)
@@ -144,9 +140,7 @@ def test_clangd_with_openmp(project: Project, llvm: Callable[[str], str]) -> Non
 
 
 @pytest.mark.llvm
-def test_clangd_with_cuda(
-    project: Project, llvm: Callable[[str], str], nvidia: Callable[[str], Path]
-) -> None:
+def test_clangd_with_cuda(project: Project, llvm: Tool, nvidia: NvidiaFile) -> None:
     """With a toolkit, host and device code of CUDA are without an error."""
     root = nvidia("ptxas").parents[1]
     project.write("shared.h", "#pragma once\n__device__ inline float factor() { return 2; }\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scons.conftest import ALL, SCONSTRUCT, Project
+from tests.scons.conftest import ALL, KERNEL, RUNTIME, SCONSTRUCT, Project, passes
 
 PROGRAMS = {
     "sources": "env.Program('p', ['k.hip', 'runtime.c'])\n",
@@ -99,3 +99,81 @@ def test_tool_before_those_of_scons(project: Project, call: str) -> None:
     project.sconstruct(f"env.{call}\n", head)
     assert "'k.hip' is an offload source; use env.OffloadProgram" in project.fails().errors
     project.sconstruct("env.OffloadProgram('p', ['k.hip', 'runtime.c'])\n", head).build()
+
+
+NINJA = "SetOption('experimental', 'ninja')\nDefaultEnvironment(tools=[])\n"
+DEVICE = "env.OffloadDeviceObject('k.hip')\n"
+ORDERS = {
+    "before": NINJA + "env.Tool('ninja')\n" + DEVICE,
+    "between": DEVICE + NINJA + "env.Tool('ninja')\nenv.OffloadDeviceObject('other', 'k.hip')\n",
+    "elsewhere-before": NINJA + "Environment(tools=['default', 'ninja'])\n" + DEVICE,
+    "elsewhere-after": DEVICE + NINJA + "Environment(tools=['default', 'ninja'])\n",
+    "clone-after": "env.OffloadProgram(['k.hip', 'runtime.c'])\n"
+    + NINJA
+    + "env.Clone(tools=['ninja'])\n",
+}
+
+
+@pytest.mark.parametrize("body", ORDERS.values(), ids=ORDERS.keys())
+def test_ninja_tool(project: Project, body: str) -> None:
+    """In whatever order the tools are loaded, a message says why, where, and what to do instead."""
+    run = project.sconstruct(body).fails()
+    assert "cannot be built through SCons's experimental tool 'ninja'" in run.errors
+    assert "offload-tool compile" in run.errors
+    assert "project/SConstruct" in run.errors.splitlines()[-1]
+    assert not (project.folder / "build.ninja").exists()
+
+
+def test_ninja_tool_that_is_not_in_use(project: Project) -> None:
+    """Without ``--experimental=ninja`` SCons's tool does nothing, and ours builds."""
+    project.sconstruct("env.Tool('ninja')\n" + DEVICE)
+    assert project.build() == passes("k.hip", "gfx906", "gfx90a:xnack+")
+
+
+def test_ninja_tool_without_nodes(project: Project) -> None:
+    """Where there are no nodes of ours, SCons's tool may do what it does."""
+    project.sconstruct(
+        NINJA + "env.Tool('ninja')\nenv['NINJA_DISABLE_AUTO_RUN'] = 1\nenv.Object('runtime.c')\n"
+    ).done()
+    assert (project.folder / "build.ninja").exists()
+
+
+CHECKS = """\
+conf = Configure(env)
+found = [
+    conf.TryCompile(KERNEL, ".hip"),
+    conf.TryBuild(env.OffloadObject, KERNEL, ".hip"),
+    conf.TryLink(KERNEL + RUNTIME, ".hip"),
+    conf.TryCompile("#ifndef __clang__\\n#error\\n#endif\\n", ".c"),
+    conf.CheckCXXHeader("own.h"),
+    conf.CheckFunc("printf"),
+    conf.CheckCXX(),
+    conf.TryRun("int main() { return 0; }", ".cpp")[0],
+]
+missing = [
+    conf.TryCompile(KERNEL + "no C++", ".hip"),
+    conf.CheckCXXHeader("missing.h"),
+]
+env = conf.Finish()
+cuda = Configure(env.Clone(OFFLOAD_ARCH="sm_80"))
+CUDA = "__attribute__((device)) int twice(int x) { return x * 2; }"
+found.append(cuda.TryCompile(CUDA, ".cu"))
+missing.append(cuda.TryCompile(CUDA.replace("x *", "y *"), ".cu"))
+cuda.Finish()
+print("found", *(int(bool(each)) for each in found + missing))
+"""
+
+
+def test_checks(project: Project) -> None:
+    """Checks compile device code, and all else with the compiler of the environment."""
+    project.write("own/own.h", "#ifndef __clang__\n#error\n#endif\n")
+    launch = "int hipLaunchKernel("
+    own = f"{launch}const void*, dim3, dim3, void**, unsigned long, struct stream*"
+    runtime = RUNTIME.replace(launch, own).replace("{ puts(name); }", "{}")
+    runtime = 'extern "C" {\n' + runtime + "}\n"
+    head = f"KERNEL = {KERNEL.replace('VALUE', '1')!r}\nRUNTIME = {runtime!r}\n"
+    flags = "env.Replace(CPPPATH='own', CCFLAGS='-O1 -Wno-unused-command-line-argument')\n"
+    cuda = "env['OFFLOAD_FLAGS'] = '-nogpuinc -nogpulib -nocudainc -nocudalib'\n"
+    project.sconstruct(head + flags + cuda + CHECKS + "env.OffloadBundle('k.hip')\n")
+    for arguments in ([], [], ["-c"]):
+        assert "found 1 1 1 1 1 1 1 1 1 0 0 0\n" in project.done(*arguments).output

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import SCons.Node.FS
 
 import offload_tool.scons
 from offload_tool.scons import compat
+from tests.conftest import try_tool
 
 PRIVATE = {
     *("_children_reset", "del_binfo", "_memo", "implicit", "implicit_set", "prerequisites"),
@@ -38,7 +38,7 @@ PRIVATE = {
 def test_another_scons_is_refused_by_name(broken: str, name: str) -> None:
     """One line says what is missing, and which versions have it."""
     code = f"{broken}\nimport offload_tool.scons.compat"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = try_tool(sys.executable, "-c", code)
     last = done.stderr.splitlines()[-1]
     assert f"has no {name}, which this package needs; known to work are SCons 4.6 to" in last
 

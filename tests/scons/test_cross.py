@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from offload_tool import list_entry_ids
-from tests.conftest import ROOT, missing
+from tests.conftest import ROOT, Tool, missing, run_tool
 from tests.scons.conftest import Project
 
 AARCH64 = "aarch64-unknown-linux-gnu"
@@ -45,7 +43,7 @@ def machine(path: Path) -> int:
     return int.from_bytes(path.read_bytes()[18:20], "little")
 
 
-def test_every_builder(cross: Project, llvm: Callable[[str], str]) -> None:
+def test_every_builder(cross: Project, llvm: Tool) -> None:
     """Host entries, embedded bundles and registration are for the machine of the host objects."""
     cross.sconstruct(PARTS, HEAD.format(clang=llvm("clang++"))).done("-Q")
     ids = list_entry_ids(cross.folder / "with_host.hipfb")
@@ -54,7 +52,7 @@ def test_every_builder(cross: Project, llvm: Callable[[str], str]) -> None:
     cross.assert_up_to_date()
 
 
-def test_program(cross: Project, llvm: Callable[[str], str]) -> None:
+def test_program(cross: Project, llvm: Tool) -> None:
     """A program links with lld, and embeds what clang's own driver embeds."""
     cross.sconstruct(
         "env.OffloadProgram('prog', ['saxpy.hip', 'standin_hip_runtime.cpp'])\n",
@@ -67,6 +65,6 @@ def test_program(cross: Project, llvm: Callable[[str], str]) -> None:
         [llvm("clang++"), *args, "-c", "-x", "hip", "saxpy.hip", "-o", "driver.o"],
         [llvm("llvm-objcopy"), section, "driver.o", "/dev/null"],
     ):
-        subprocess.run(command, cwd=cross.folder, check=True)
+        run_tool(*command, cwd=cross.folder)
     ours, theirs = (cross.folder / f"{name}.hipfb" for name in ("saxpy", "driver"))
     assert list_entry_ids(ours) == list_entry_ids(theirs)

@@ -10,9 +10,7 @@ import os
 import random
 import re
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,11 +21,10 @@ from offload_tool.operations.extract import extract_device_images
 from offload_tool.operations.match import Device, match_images
 from offload_tool.operations.thin import thin_file
 from offload_tool.operations.unarchive_cuda import linked_entries
-from tests.conftest import ROOT, missing, program, run_tool
+from tests.conftest import ROOT, NvidiaFile, missing, program, run_tool
 from tests.scons.conftest import Project, contents, empty_project
 from tests.scons.relocatable import one, two
 
-Tool = Callable[[str], Path]
 TARGETS = ("sm_80", "sm_90")
 HEADER = "#include <cuda_runtime.h>\n"
 MAIN = "int main() { return 0; }\n"
@@ -49,7 +46,7 @@ BOTH = "env.OffloadProgram('prog', ['one.cu', 'two.cu', 'main.cpp'])\n"
 
 
 @pytest.fixture(scope="session")
-def toolkit(nvidia: Tool, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def toolkit(nvidia: NvidiaFile, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder as that of an installed toolkit, with the wheels' files in it."""
     wheels = nvidia("nvlink").parent.parent
     folder = tmp_path_factory.mktemp("cuda")
@@ -340,7 +337,7 @@ def test_idioms_of_nvcc(sources: Sources, archive_format: str) -> None:
     assert names == ["_Z4herePi", "_Z5therePi", "_ZL7counter"]
 
 
-def test_linker_as_a_library(sources: Sources, nvidia: Tool) -> None:
+def test_linker_as_a_library(sources: Sources, nvidia: NvidiaFile) -> None:
     """The library libnvJitLink gives what nvlink gives: functions and variables, or an error."""
     script = "env.OffloadProgram('prog', ['one.cu', %s'main.cpp'], OFFLOAD_NVLINK=%r)\n"
     library, found = str(nvidia("libnvJitLink.so.13")), []
@@ -391,7 +388,7 @@ PTX = """\
 """
 
 
-def test_entries_that_a_link_takes(nvidia: Tool, tmp_path: Path) -> None:
+def test_entries_that_a_link_takes(nvidia: NvidiaFile, tmp_path: Path) -> None:
     """Of random fat binaries, the entry that is kept for a processor is the one nvlink takes."""
     numbers = {}
     for index, name in enumerate(PROCESSORS):
@@ -401,7 +398,7 @@ def test_entries_that_a_link_takes(nvidia: Tool, tmp_path: Path) -> None:
             numbers[f"{prefix}_{name}"] = number
         cubin = tmp_path / f"sm_{name}.cubin"
         assemble = [nvidia("ptxas"), "-c", f"-arch=sm_{name}", tmp_path / f"sm_{name}.ptx"]
-        subprocess.run([*assemble, "-o", cubin], check=True)
+        run_tool(*assemble, "-o", cubin)
     rng = random.Random(20261122)
     for _ in range(30):
         names = rng.sample(sorted(numbers), rng.randint(1, 5))
@@ -412,16 +409,16 @@ def test_entries_that_a_link_takes(nvidia: Tool, tmp_path: Path) -> None:
         ), (names, wanted)
 
 
-def taken_by_nvlink(nvidia: Tool, folder: Path, names: list[str], wanted: str) -> list[int]:
+def taken_by_nvlink(nvidia: NvidiaFile, folder: Path, names: list[str], wanted: str) -> list[int]:
     images = [
         f"--image3=kind={'elf' if name.startswith('sm') else 'ptx'},sm={name.partition('_')[2]},"
         f"file={folder / name}.{'cubin' if name.startswith('sm') else 'ptx'}"
         for name in names
     ]
     fatbin, linked = folder / "all.fatbin", folder / "linked.cubin"
-    subprocess.run([nvidia("fatbinary"), "-64", f"--create={fatbin}", *images], check=True)
+    run_tool(nvidia("fatbinary"), "-64", f"--create={fatbin}", *images)
     link = [nvidia("nvlink"), f"-arch=sm_{wanted}", "-w", fatbin, "-o", linked]
-    subprocess.run(link, check=True)
+    run_tool(*link)
     with linked.open("rb") as content:
         elf = ELFFile(content)
         for symbol in elf.get_section_by_name(".symtab").iter_symbols():

@@ -17,7 +17,6 @@ from tests.scons.conftest import (
     ONE,
     RUNTIME,
     SCONSTRUCT,
-    THREE,
     TWO,
     Project,
     empty_project,
@@ -26,7 +25,6 @@ from tests.scons.conftest import (
 from tests.scons.test_openmp import HEAD as OPENMP
 from tests.scons.test_openmp import REGION
 
-ONE_TARGET = passes("k.hip", "gfx90a:xnack+")
 FOLDERS = "env['CPPPATH'] = ['first', 'second']\n"
 VALUED = "#include <value.h>\n" + BODY
 COPY = "env.Command('{0}', '{1}', Copy('$TARGET', '$SOURCE'))\n".format
@@ -36,8 +34,8 @@ class Case(NamedTuple):
     """A project that is built, and what a build compiles after each change of files."""
 
     files: Mapping[str, str]
-    changes: Sequence[tuple[Mapping[str, str | None], list[str]]]
-    """Texts of files, None where one goes; and the compiles."""
+    changes: Sequence[tuple[Mapping[str, str], list[str]]]
+    """Texts of files, and the compiles."""
     settings: str = ""
     nodes: str = NODES
     first: Sequence[str] = ALL
@@ -87,21 +85,6 @@ CASES = {
         nodes=NODES.replace("k.hip", "made.hip") + COPY("made.hip", "k.txt"),
         first=passes("made.hip", "host", *BOTH),
     ),
-    "headers of SConscripts": Case(
-        {
-            "include/all.h": ONE,
-            **{f"{n}/{n}.hip": f'#include <all.h>\n#include "own.h"\n{KERNEL}' for n in "ab"},
-            **{f"{n}/own.h": "" for n in "ab"},
-            **{f"{n}/SConscript": f"Import('env')\nenv.OffloadBundle('{n}.hip')\n" for n in "ab"},
-        },
-        [
-            ({"a/own.h": "// changed\n"}, ["a/a.hip gfx906"]),
-            ({"include/all.h": TWO}, ["a/a.hip gfx906", "b/b.hip gfx906"]),
-        ],
-        "env.Replace(CPPPATH=['#include'], OFFLOAD_ARCH='gfx906')\n",
-        "SConscript(['a/SConscript', 'b/SConscript'], 'env')\n",
-        ["a/a.hip gfx906", "b/b.hip gfx906"],
-    ),
 }
 
 
@@ -119,29 +102,8 @@ def test_after_a_change(project: Project, name: str) -> None:
     assert compiled() == case.first
     for files, expected in case.changes:
         for file, new in files.items():
-            if new is None:
-                (project.folder / file).unlink()
-            else:
-                project.write(file, SCONSTRUCT + new if file == "SConstruct" else new)
+            project.write(file, SCONSTRUCT + new if file == "SConstruct" else new)
         assert compiled() == expected
-
-
-@pytest.mark.parametrize("duplicate", [False, True])
-def test_variant_folder(project: Project, duplicate: bool) -> None:
-    """In a variant folder, with copies or without, the same holds."""
-    project.write("src/value.h", ONE)
-    project.write("src/k.hip", VALUED.replace("<value.h>", '"value.h"'))
-    project.write("src/include/other.h", "")
-    project.write("src/SConscript", "Import('env')\nenv['CPPPATH'] = ['include', '.']\n" + NODES)
-    project.sconstruct(
-        f"SConscript('src/SConscript', variant_dir='out', duplicate={duplicate}, exports='env')\n"
-    )
-    expected = passes("out/k.hip" if duplicate else "src/k.hip", "host", *BOTH)
-    assert project.build_once() == expected
-    assert (project.folder / "out/k.gfx906.co").exists()
-    for name, text in (("value.h", TWO), ("k.hip", VALUED), ("include/value.h", THREE)):
-        project.write(f"src/{name}", text)
-        assert project.build_once() == expected
 
 
 def test_chain_of_variant_folders(project: Project) -> None:
@@ -162,20 +124,6 @@ def test_chain_of_variant_folders(project: Project) -> None:
     assert project.build_once() == expected
     project.write("src/value.h", TWO)
     assert project.build_once("--tree=all") == expected
-
-
-def test_sources_of_a_repository(project: Project) -> None:
-    """Sources and headers may be in a Repository; local ones go before them."""
-    there = project.folder.parent / "repository"
-    project.write("../repository/k.hip", VALUED)
-    (project.folder / "k.hip").unlink()
-    project.sconstruct(f"Repository({str(there)!r})\nenv['CPPPATH'] = ['include']\n" + NODES)
-    expected = passes(f"{there}/k.hip", "host", *BOTH)
-    for folder, text in (("../repository/", ONE), ("../repository/", TWO), ("", THREE)):
-        project.write(f"{folder}include/value.h", text)
-        assert project.build_once() == expected
-    project.write("k.hip", VALUED.replace("HERE", "HERE + 1"))
-    assert project.build_once() == ALL
 
 
 HEADERS = "env.Append(CPPPATH=['include'])\n"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
 from offload_tool.passes.choose_compiler import find_toolchain
+from tests.conftest import run_tool
 from tests.scons.conftest import KERNEL, RUNTIME, Project, passes
 
 CUDA = "OFFLOAD_ARCH='sm_80', OFFLOAD_FLAGS=NO, OFFLOAD_HOST_FLAGS=NO, OFFLOAD_PTXAS='none'"
@@ -166,7 +165,7 @@ def test_given_object(project: Project) -> None:
     plain = project.write("plain.c", "int plain(void) { return 1; }\n")
     found = find_toolchain()
     args = [*found.cc, *found.local_flags, "-fPIC", "-c", plain, "-o", "sub/plain.o"]
-    subprocess.run(args, cwd=project.folder, check=True)
+    run_tool(*args, cwd=project.folder)
     project.done("-Q", "-n")
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from offload_tool import BundleEntryID, bundle_files
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.operations.embed import embed_bundle
+from tests.conftest import Tool, try_tool
 from tests.scons import test_cuda, test_openmp, test_shards
 from tests.scons.conftest import KERNEL, RUNTIME, SCONSTRUCT, Project
 
@@ -29,7 +28,7 @@ HOST = "x86_64-unknown-linux-gnu"
 
 
 @pytest.fixture
-def kernels(project: Project, llvm: Callable[[str], str]) -> Project:
+def kernels(project: Project, llvm: Tool) -> Project:
     project.write("k.hip", KERNEL)
     project.write("runtime.c", RUNTIME)
     clang = f"env.Replace(OFFLOAD_CLANG={llvm('clang++')!r})\n"
@@ -109,6 +108,6 @@ def test_more_than_two_gigabytes(kernels: Project) -> None:
         assert kernels.start()[0] == "registered __CLANG_OFFLOAD_BUNDLE__"
         command = next(line for line in run.output.splitlines() if re.search("-T,'?/", line))
         args = [word for word in command.split() if "images_behind_bss" not in word]
-        driver = subprocess.run(args, cwd=folder, capture_output=True, text=True, check=False)
+        driver = try_tool(*args, cwd=folder)
         assert driver.returncode
         assert "relocation" in driver.stderr

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import program
+from tests.conftest import program, run_tool
 from tests.scons.conftest import Project, Run, passes
 from tests.toolchain.installed import write_device_libraries, write_rocm
 
@@ -278,7 +277,7 @@ def with_runtime(real: Project) -> Project:
     (root / "lib").mkdir()
     args = ["-shared", "-fPIC", "-w", "-Dmain=other", "-o", root / "lib/libamdhip64.so"]
     clang = real.environment["OFFLOAD_CLANG"]
-    subprocess.run([clang, *args, real.folder / "runtime.c"], check=True)
+    run_tool(clang, *args, real.folder / "runtime.c")
     real.write("main.cpp", MAIN)
     return real
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
 
+from tests.conftest import try_tool
 from tests.scons.conftest import Project, described, passes
 
 OBJECTS = "env.OffloadDeviceObject('k.hip', OFFLOAD_ARCH='gfx906', CPPPATH=['one', 'two'])\n"
@@ -33,14 +33,11 @@ def builds(project: Project, *steps: str, fails: bool = False) -> list[list[str]
             commands += step
         project.write(f"step.{number}", f"{commands}\n:\n")  # SCons runs it without a shell
         lines += [f"shell sh step.{number}", step if step.startswith("build") else "build"]
-    done = subprocess.run(
-        [sys.executable, "-m", "SCons", "-Q", "--interactive"],
+    done = try_tool(
+        *(sys.executable, "-m", "SCons", "-Q", "--interactive"),
         cwd=project.folder,
         env=project.environment,
         input="\n".join([*lines, "exit"]) + "\n",
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr

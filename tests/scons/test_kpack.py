@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from offload_tool.io import InputFile
 from offload_tool.operations.check import Rule, check_libraries
 from offload_tool.operations.list_images import list_images
 from offload_tool.operations.match import Device
-from tests.conftest import missing
+from tests.conftest import missing, run_tool, try_tool
 from tests.scons.conftest import Project, flagged_clang
 
 SOURCE = """\
@@ -63,7 +62,7 @@ def loaded(project: Project, program: str, device: str) -> dict[str, tuple[str, 
     """Run a program; give for each kernel the key and the name of the code object that it gets."""
     environment = {**os.environ, "DEVICE": DEVICES[device], "LD_LIBRARY_PATH": ""}
     path = project.folder / program
-    done = subprocess.run([path], env=environment, check=False, capture_output=True, text=True)
+    done = try_tool(path, env=environment)
     assert "failed" not in done.stdout, done.stdout
     names = {digest(p.read_bytes()): p.name for p in sorted(project.folder.rglob("*.co"))}
     found, key, code = {}, "", ""
@@ -281,11 +280,9 @@ def test_amds_reader_of_markers(kpacked: Project) -> None:
     """The section of markers has read-only maps, one behind the other, and no bundle is there."""
     readelf = shutil.which("llvm-readelf-22") or missing("llvm-readelf-22")
     kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {PARTS})\n").build()
-    done = subprocess.run(
-        [readelf, "-SW", kpacked.folder / "prog"], check=True, capture_output=True, text=True
-    )
-    assert ".hip_fatbin " not in done.stdout
-    [row] = [line for line in done.stdout.splitlines() if ".kpack_markers" in line]
+    sections = run_tool(readelf, "-SW", kpacked.folder / "prog")
+    assert ".hip_fatbin " not in sections
+    [row] = [line for line in sections.splitlines() if ".kpack_markers" in line]
     assert re.search(r" A +0 +0 +1$", row)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from offload_tool.passes.choose_compiler import find_toolchain
-from tests.conftest import program
+from tests.conftest import program, run_tool
 from tests.scons.conftest import (
     BOTH,
     KERNEL,
@@ -87,8 +87,7 @@ def sccache(folder: Path) -> Iterator[Cache]:
 
 
 def run(*command: str, **variables: str) -> str:
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
-    return done.stdout
+    return run_tool(*command, env=variables)
 
 
 @pytest.fixture(params=[ccache, sccache], ids=["ccache", "sccache"])
@@ -114,6 +113,31 @@ def test_second_checkout_hits(project: Project, tmp_path: Path, cache: Cache) ->
     assert cache.hits() == before
     assert contents(other.folder, DEVICES) != contents(project.folder, DEVICES)
     other.assert_up_to_date()
+
+
+ASKING = '#if __has_include("extra.h")\n#include "extra.h"\n#endif\n'
+
+
+def test_second_checkout_hits_directly(project: Project, tmp_path: Path) -> None:
+    """The first build of another checkout takes all from ccache without preprocessing by that."""
+    command = program("ccache")
+    variables = {"CCACHE_DIR": str(tmp_path / "c"), "HOME": str(tmp_path), "CCACHE_NOHASHDIR": "1"}
+    (project.folder / "a").mkdir()
+    project.write("b/value.h", "#define HERE 1\n")
+    project.write("k.hip", f"#include <value.h>\n{ASKING}{KERNEL.replace('VALUE', 'HERE')}")
+    settings = Cache(command, variables, lambda: 0).settings()
+    project.sconstruct(f"{settings}env.Append(CCFLAGS=['-Ia', '-Ib'])\n{NODES}")
+    past = 1_600_000_000  # ccache trusts no file that is as new as the compile
+    for file in project.folder.rglob("*.h*"):
+        os.utime(file, (past, past))
+    project.build()
+    other = checkout(project, project.folder.parent / "other")
+    other.build()
+    output = run(command, "--print-stats", **variables)
+    found = dict(re.findall(r"^(\w+_cache_(?:hit|miss))\t(\d+)$", output, re.MULTILINE))
+    assert found["direct_cache_hit"] == "3"
+    assert found["preprocessed_cache_hit"] == "0"
+    assert contents(other.folder, DEVICES) == contents(project.folder, DEVICES)
 
 
 def test_other_device_libraries(project: Project, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,7 +17,7 @@ from offload_tool.containers.relocatable import relocatable_kinds
 from offload_tool.operations.archive import create_archive
 from offload_tool.passes import openmp
 from offload_tool.passes.choose_compiler import find_toolchain
-from tests.conftest import missing, needs_driver_programs, program
+from tests.conftest import missing, needs_driver_programs, program, run_tool
 from tests.scons.conftest import SCONSTRUCT, Project, empty_project
 from tests.scons.nvidia import RUNTIME as CUDA_RUNTIME
 from tests.scons.nvidia import write_tools
@@ -63,7 +62,7 @@ class Language:
         project.write("runtime.c", self.runtime)
         project.write("main.c", self.main)
         self.make(project)
-        subprocess.run(["ld", "-r", "given.o", "-o", "merged.o"], cwd=project.folder, check=True)
+        run_tool("ld", "-r", "given.o", "-o", "merged.o", cwd=project.folder)
         for name in ("given", "merged"):
             member = (f"{name}.o", project.folder / f"{name}.o")
             create_archive([member], project.folder / f"lib{name}.a")
@@ -74,7 +73,7 @@ def driver(project: Project, *args: str) -> None:
     found = find_toolchain()
     needs_driver_programs(found.clang[0])
     command = [*found.clang, "-O2", "-fPIC", "-c", *args, "-o", "given.o"]
-    subprocess.run(command, cwd=project.folder, check=True)
+    run_tool(*command, cwd=project.folder)
 
 
 def hip(by: str) -> Callable[[Project], None]:
@@ -170,7 +169,7 @@ def test_device_code_takes_part(project: Project, language: str) -> None:
     create_archive([("given.o", project.folder / "given.o")], project.folder / "here/libhere.a")
     for name, text in FILES.items():
         project.write(name, text)
-    subprocess.run(["ar", "rcT", "libthin.a", "given.o"], cwd=project.folder, check=True)
+    run_tool("ar", "rcT", "libthin.a", "given.o", cwd=project.folder)
     objects = "env.Object('main.c'), env.Object('runtime.c')"
     lines = []
     for name, form in FORMS.items():
@@ -280,7 +279,7 @@ def test_names_that_are_no_inputs(project: Project, flags: str) -> None:
 def test_member_of_another_archive(project: Project) -> None:
     """A thin archive of another archive's members cannot be looked into, and says so."""
     LANGUAGES["HIP, new driver"].write(project)
-    subprocess.run(["ar", "rcT", "libnested.a", "libgiven.a"], cwd=project.folder, check=True)
+    run_tool("ar", "rcT", "libnested.a", "libgiven.a", cwd=project.folder)
     for builder in ("OffloadProgram", "Program"):
         project.sconstruct(LINK.format(builder, "LIBS=[File('libnested.a')]"))
         assert "put that archive's members in" in project.fails("-Q").errors

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.scons.conftest import ALL, BODY, ONE, TWO, Project, checkout, contents
-from tests.scons.judging import assert_as_clean_build, compiler_script
+from tests.scons.judging import assert_as_clean_build
 
 BUNDLE = "env.OffloadBundle('k.hipfb', 'k.hip')\nenv.OffloadHostObject('k.hip')\n"
 OUTPUTS = ["k.gfx906.co", "k.gfx90a_xnack+.co", "k.hipfb", "k.host.o"]
@@ -23,7 +22,7 @@ FOUND = {  # a source, a setting, and a file by which the code differs
         *("included/g.cfg", "-DHERE={}\n"),
     ),
 }
-"""`unseen_cases` has more ways in which a source finds a file."""
+"""`test_unseen_inputs` has more ways in which a source finds a file."""
 
 
 def prepare(project: Project, head: str, setting: str) -> None:
@@ -32,15 +31,6 @@ def prepare(project: Project, head: str, setting: str) -> None:
     project.write("k.hip", head + BODY)
     cache = str(project.folder.parent / "cache")
     project.sconstruct(f"env.CacheDir({cache!r})\n" + setting + BUNDLE)
-
-
-def test_nothing_old_is_fetched(project: Project) -> None:
-    """Where a compile fails, the cache's result of what was there before is not fetched."""
-    prepare(project, VALUE, I_FOLDER)
-    project.build()
-    project.write("i/value.h", "#error no value\n")
-    assert "Retrieved" not in project.fails().output
-    assert not [name for name in ALL if (project.folder / name).exists()]
 
 
 @pytest.mark.parametrize(("head", "setting", "file", "text"), FOUND.values(), ids=FOUND.keys())
@@ -78,21 +68,6 @@ def test_links_and_copies_have_entries_of_their_own(project: Project, tmp_path: 
         assert copy.build() == built, name
 
 
-def test_links_of_checkouts(project: Project, tmp_path: Path) -> None:
-    """Checkouts in which a folder is a link, and those in which it is a copy, take each other's."""
-    prepare(project, "#include <value.h>\n", "env['CPPPATH'] = ['i', 'j']\n")
-    shutil.copytree(project.folder / "i", project.folder / "j")
-    everything = project.build()
-    shutil.rmtree(project.folder / "j")
-    (project.folder / "j").symlink_to("i")
-    assert project.build() == everything  # who knows what it finds now?
-    assert checkout(project, tmp_path / "deep/linked").build() == []
-    copied = checkout(project, tmp_path / "deep/copied")
-    (copied.folder / "j").unlink()
-    shutil.copytree(project.folder / "i", copied.folder / "j")
-    assert copied.build() == []
-
-
 def test_header_that_appears(project: Project, tmp_path: Path) -> None:
     """A header that goes before the found one makes other code, in the cache as well."""
     prepare(project, "#include <value.h>\n", "env['CCFLAGS'] = ['-Ih', '-Ii']\n")
@@ -104,21 +79,6 @@ def test_header_that_appears(project: Project, tmp_path: Path) -> None:
     (other.folder / "h/value.h").unlink()
     assert other.build() == []
     assert contents(other.folder, OUTPUTS) == contents(project.folder, OUTPUTS)
-
-
-def test_saved_during_the_compile(project: Project, tmp_path: Path) -> None:
-    """A compile during which a header was saved gives nothing under it, with the cache or not."""
-    prepare(project, "#include <value.h>\n", "env['CPPPATH'] = ['i']\n")
-    save = "[ ! -e new.h ] || mv new.h i/value.h"
-    project.environment["OFFLOAD_CLANG"] = compiler_script(project, "saving", after=save)
-    project.write("new.h", TWO)
-    project.run("-j1")
-    other = checkout(project, tmp_path / "deep/other")
-    assert (other.folder / "i/value.h").read_text() == TWO
-    other.build()
-    assert_as_clean_build(other, OUTPUTS)
-    project.build("-j1", "--cache-disable")
-    assert_as_clean_build(project, OUTPUTS)
 
 
 def test_damaged_entry(project: Project) -> None:

@@ -7,7 +7,6 @@ with a program that clang's own driver has linked.
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from offload_tool.operations.archive import create_archive
 from offload_tool.operations.list_images import list_images
 from offload_tool.passes.choose_compiler import find_toolchain
 from offload_tool.toolchain.probe import Toolchain
-from tests.conftest import needs_clang, needs_driver_programs
+from tests.conftest import needs_clang, needs_driver_programs, run_tool
 from tests.scons.conftest import Project, flagged_clang
 from tests.scons.relocatable import RELOCATABLE, declarations
 
@@ -94,7 +93,7 @@ def clang(project: Project, *args: str) -> None:
     """Let clang's own driver do something, and all that belongs to it."""
     found = find_toolchain()
     needs_driver_programs(found.clang[0])
-    subprocess.run([*found.cxx, *args], cwd=project.folder, check=True)
+    run_tool(*found.cxx, *args, cwd=project.folder)
 
 
 def given_library(project: Project, made_by: str) -> None:

@@ -14,7 +14,7 @@ from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.operations.list_images import list_images
 from offload_tool.passes import openmp
 from offload_tool.passes.choose_compiler import find_toolchain
-from tests.conftest import found_toolchain, missing
+from tests.conftest import Tool, found_toolchain, missing, run_tool
 from tests.scons.conftest import SCONSTRUCT, Project, passes
 from tests.scons.test_launchers import ccache
 
@@ -195,3 +195,71 @@ def test_by_flags(regions: Project) -> None:
         [*passes("work.cpp", "host-ir", *TARGETS), *passes("work.host.bc", "host")]
     )
     assert len(kernels(modules(regions)[0])) == 1
+
+
+IDS = ("openmp-amdgcn-amd-amdhsa--gfx906", f"openmp-{CPU}-")
+LIBRARY = "library = env.OffloadArchive('parts', ['work.c', 'other.c'])\n"
+OTHER = """\
+int other(void) {
+    int value = 0;
+#pragma omp target map(from : value)
+    value = 40;
+    return value;
+}
+"""
+MAIN_OF_BOTH = """\
+#include <stdio.h>
+int region(void), other(void);
+int main(void) {
+    printf("answer %d\\n", region() + other());
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("way", ["source", "OFFLOAD_LIBS", "archives", "bundles"])
+def test_program_of_an_archive(runnable: Project, way: str) -> None:
+    """A program runs the regions of an archive on the device, however it is given to it."""
+    runnable.write("other.c", OTHER)
+    runnable.write("main.c", MAIN_OF_BOTH)
+    body = {
+        "source": LIBRARY + "env.OffloadProgram('prog', ['main.c', library])\n",
+        "OFFLOAD_LIBS": LIBRARY + "env.OffloadProgram('prog', ['main.c'], OFFLOAD_LIBS=library)\n",
+        "archives": (
+            LIBRARY + "archives = env.OffloadDeviceArchive(library)\n"
+            "host = [env.OffloadHostObject(name) for name in ('work.c', 'other.c')]\n"
+            "env.OffloadProgram('prog', ['main.c', host, archives])\n"
+        ),
+        "bundles": (
+            "one = {'OFFLOAD_BUNDLE_TYPE': 'o', 'OFFLOAD_BUNDLE_HOST': True}\n"
+            "bundles = [env.OffloadBundle(name, **one) for name in ('work.c', 'other.c')]\n"
+            "library = env.OffloadArchive('parts', bundles)\n"
+            "env.OffloadProgram('prog', ['main.c', library])\n"
+        ),
+    }[way]
+    runnable.sconstruct(body, HEAD).done()
+    assert answer(runnable) == "answer 41"
+    image = kernels(runnable.folder / "prog.gfx906.co")
+    assert len(image) == 2
+    assert image == kernels(runnable.folder / f"prog.{CPU}.so")
+    runnable.assert_up_to_date()
+
+
+@pytest.mark.llvm
+def test_foreign_archive(runnable: Project, llvm: Tool) -> None:
+    """An archive that LLVM's tools made of OpenMP bundles is linked through OFFLOAD_LIBS."""
+    if not find_toolchain().version.startswith("22."):
+        pytest.skip("the library's bitcode is of clang 22")
+    runnable.sconstruct(
+        "env.OffloadDeviceObject('work.c')\nenv.OffloadHostObject('work.c')\n", HEAD
+    ).done()
+    inputs = ["work.gfx906.bc", f"work.{CPU}.o", "work.host.o"]
+    targets = ",".join([*IDS, "host-x86_64-unknown-linux-gnu-"])
+    command = [llvm("clang-offload-bundler"), "-type=o", f"-targets={targets}", "-output=theirs.o"]
+    run_tool(*command, *(f"-input={name}" for name in inputs), cwd=runnable.folder)
+    command = [llvm("llvm-ar"), "rcsD", "libforeign.a", "theirs.o"]
+    run_tool(*command, cwd=runnable.folder)
+    runnable.sconstruct(
+        "env.OffloadProgram('prog', ['main.c'], OFFLOAD_LIBS=['libforeign.a'])\n", HEAD
+    ).done()
+    assert answer(runnable) == "answer 1"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.passes.hip import level_arguments
+from tests.conftest import Tool, run_tool
 from tests.scons.conftest import Project
 from tests.scons.relocatable import RELOCATABLE, one, two
 
@@ -79,7 +79,7 @@ def test_missing_device_function(sources: Project) -> None:
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("flag", ["-O", "-O0", "-O3", "-Ofast", "-Og", "-Os", "-Wall"])
-def test_level_is_the_drivers(llvm: Callable[[str], str], flag: str, tmp_path: Path) -> None:
+def test_level_is_the_drivers(llvm: Tool, flag: str, tmp_path: Path) -> None:
     """Device links get the -O of the program's link in the form in which the driver gives it."""
     command = [llvm("clang"), "--hip-link", "-fgpu-rdc", "--offload-arch=gfx906", "-nogpulib"]
     (tmp_path / "empty.o").touch()
@@ -91,7 +91,7 @@ def test_level_is_the_drivers(llvm: Callable[[str], str], flag: str, tmp_path: P
 
 
 @pytest.mark.llvm
-def test_image_is_what_clang_links(sources: Project, llvm: Callable[[str], str]) -> None:
+def test_image_is_what_clang_links(sources: Project, llvm: Tool) -> None:
     """Clang's own -fgpu-rdc link of the same bitcode gives the same image."""
     sources.sconstruct(RELOCATABLE + PROGRAM).build("gfx906")
     command = [
@@ -99,7 +99,7 @@ def test_image_is_what_clang_links(sources: Project, llvm: Callable[[str], str])
         *("-fuse-ld=lld", "one.gfx906.bc", "two.gfx906.bc", "-o", "theirs.co"),
         "-Wl,-plugin-opt=-amdgpu-internalize-symbols",
     ]
-    subprocess.run(command, check=True, cwd=sources.folder)
+    run_tool(*command, cwd=sources.folder)
     ours = symbols(sources, "prog.gfx906.co")
     assert ours == symbols(sources, "theirs.co")
 

@@ -14,6 +14,7 @@ from SCons.Platform.posix import subprocess_spawn
 
 from offload_tool.scons.spawn import command_spawn, pass_spawn, shortened
 from offload_tool.util.shell_words import NeedsShellError, shell_words
+from tests.conftest import run_tool
 from tests.scons.conftest import ALL, BODY, KERNEL, ONE, Project, checkout, contents, passes
 from tests.scons.judging import own_clang
 
@@ -124,8 +125,8 @@ def test_paths_from_the_program(project: Project) -> None:
 
 def run_path(program: Path) -> str:
     """Return the run path in a program."""
-    done = subprocess.run(["readelf", "-d", program], capture_output=True, text=True, check=True)
-    return next((x.split("[")[1] for x in done.stdout.splitlines() if "PATH" in x), "")
+    dynamic = run_tool("readelf", "-d", program)
+    return next((x.split("[")[1] for x in dynamic.splitlines() if "PATH" in x), "")
 
 
 OBJECTS = "made = env.OffloadDeviceObject('k.hip') + env.OffloadHostObject('k.hip')\n"

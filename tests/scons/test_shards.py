@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 
 from offload_tool import merge_files
 from offload_tool.errors import OffloadError
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Tool, run_tool
 from tests.scons import test_cuda, test_kpack, test_rdc
 from tests.scons import test_openmp as openmp
 from tests.scons.conftest import SCONSTRUCT, Project, checkout
@@ -140,16 +139,14 @@ def test_finished_archives_become_those_of_all(project: Project, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("flag", "is_equal"), [("-cuid=k", True), ("-fuse-cuid=hash", False)])
-def test_objects_of_the_driver(
-    project: Project, llvm: Callable[[str], str], flag: str, is_equal: bool
-) -> None:
+def test_objects_of_the_driver(project: Project, llvm: Tool, flag: str, is_equal: bool) -> None:
     """Objects of clang's driver need an ID that does not depend on the targets."""
     args = [llvm("clang++"), "-nogpuinc", "-nogpulib", "-fgpu-rdc", "--no-offload-new-driver"]
     command = [*args, flag, "-DVALUE=1", "-c", "k.hip", "-o"]
     targets = ("gfx906", "gfx942")
     for name, built in ((targets[0], targets[:1]), (targets[1], targets[1:]), ("all", targets)):
         flags = [f"--offload-arch={target}" for target in built]
-        subprocess.run([*command, f"{name}.o", *flags], cwd=project.folder, check=True)
+        run_tool(*command, f"{name}.o", *flags, cwd=project.folder)
     objects = [project.folder / f"{target}.o" for target in targets]
     if not is_equal:
         with pytest.raises(OffloadError, match="the first has one host object"):

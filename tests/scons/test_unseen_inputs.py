@@ -1,20 +1,179 @@
 """What a compile's result depends on beside the contents of the files that it lists.
 
 Each case is built, changed and built again, by scons and by ``offload-tool compile``; a clean
-build of a copy is the judge: the same bytes, or a failure where that one fails.
+build of a copy is the judge: the same bytes, or a failure where that one fails. Files on search
+paths are those of `tests/manifest/test_include_search`.
 """
 
 from __future__ import annotations
 
 import shutil
-import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
-from tests.conftest import identity
-from tests.scons.conftest import NODES, Project, passes
-from tests.scons.unseen_cases import CASES, Case
+from tests.conftest import identity, run_tool
+from tests.scons.conftest import BODY, NODES, ONE, TWO, Project, passes
+
+ON_DEVICE = """\
+#ifdef __HIP_DEVICE_COMPILE__
+__attribute__((global)) void more() {
+  asm volatile(".pushsection .data\\n.incbin \\"data\\"\\n.popsection");
+}
+#endif
+"""
+WORDS = '-DWORDS=\'".section .table,\\\\"a\\\\"\\\\n.incbin \\\\"data\\\\"\\\\n.text"\'\n'
+
+Change = Callable[[Path], None]
+
+
+def writes(name: str, text: str) -> Change:
+    def change(folder: Path) -> None:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    return change
+
+
+def removes(name: str) -> Change:
+    return lambda folder: (folder / name).unlink()
+
+
+def links(name: str, target: str) -> Change:
+    return lambda folder: (folder / name).symlink_to(target)
+
+
+def copies(name: str, source: str) -> Change:
+    """Put a copy in the place of a link."""
+
+    def change(folder: Path) -> None:
+        (folder / name).unlink()
+        shutil.copy2(folder / source, folder / name)
+
+    return change
+
+
+def overlay(kind: str, name: str, target: str) -> str:
+    """Return an overlay of clang's that puts a file or folder in another place."""
+    root = f"'type': '{kind}', 'name': 'FOLDER/{name}', 'external-contents': 'FOLDER/{target}'"
+    return f"{{'version': 0, 'roots': [{{{root}}}]}}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A source, what is beside it, and what happens to that, one after the other."""
+
+    head: str
+    changes: Sequence[Change]
+    files: Mapping[str, str] = field(default_factory=dict)
+    first: Sequence[Change] = ()
+    """Done before the first build."""
+    flags: Sequence[str] = ()
+    body: str = BODY
+    variables: Mapping[str, str] = field(default_factory=dict)
+    runs_again: Collection[str] = ()
+    """The ways to build that compile this in each build, changed or not."""
+
+
+ONCE = "#pragma once\ninline int once() { return 1; }\n"
+BOTH = '#include "a/x.h"\n#include "b/x.h"\n' + ONE
+
+
+def asks(name: str, found: str, condition: str = "__has_include") -> str:
+    return f"#if {condition}({name})\n{found}\n#else\n{ONE}#endif\n"
+
+
+CASES: dict[str, Case] = {
+    "link becomes a copy": Case(
+        BOTH, [copies("a/x.h", "b/x.h")], {"b/x.h": ONCE, "a/no": ""}, [links("a/x.h", "../b/x.h")]
+    ),
+    **{
+        f"assembly: {name}": Case(
+            f"{head}\n{ONE}",
+            [writes("data", ".long 2\n")],
+            {"data": ".long 1\n", **dict(files)},
+            flags=flags,
+            runs_again=["by-scons", "by-compile"],
+        )
+        for name, head, files, flags in (
+            ("device pass", ON_DEVICE, {}, []),
+            ("macro of a response file", "asm(WORDS);", {"f.txt": WORDS}, ["@f.txt"]),
+        )
+    },
+    "has_include by a macro of a response file": Case(
+        asks("NAME", TWO) + "#include <no>\n#define OTHER <no>\n",
+        [writes("a/v.h", "")],
+        {"a/no": "", "f.txt": "-DNAME='<v.h>'\n"},
+        flags=["-Ia", "@f.txt"],
+    ),
+    "embed with a limit": Case(
+        "constexpr unsigned char data[] = {\n#embed <v.bin> limit(1) if_empty(7)\n};\n"
+        "#define HERE data[0]\n",
+        [writes("b/v.bin", "2"), writes("b/v.bin", ""), writes("a/v.bin", "3"), removes("a/v.bin")],
+        {"a/no": "", "b/v.bin": "1"},
+        flags=["--embed-dir=a", "--embed-dir=b"],
+    ),
+    "overlay that renames a folder": Case(
+        "#include <x.h>\n",
+        [writes("real/x.h", TWO)],
+        {"b/x.h": ONE, "real/no": "", "o.yaml": overlay("directory-remap", "virtual", "real")},
+        flags=["-ivfsoverlay", "o.yaml", "-IFOLDER/virtual", "-Ib"],
+    ),
+    "overlay whose file comes": Case(
+        asks("<x.h>", "#include <x.h>"),
+        [writes("real/x.h", TWO)],
+        {"b/no": "", "real/no": "", "o.yaml": overlay("file", "virtual/x.h", "real/x.h")},
+        flags=["-ivfsoverlay", "o.yaml", "-IFOLDER/virtual", "-Ib"],
+    ),
+    "framework": Case(
+        "#include <Lib/x.h>\n",
+        [writes("f/Lib.framework/Headers/x.h", TWO)],
+        {"b/Lib/x.h": ONE, "f/no": ""},
+        flags=["-Ff", "-idirafter", "b"],
+    ),
+    "modules": Case(
+        "#include <x.h>\n",
+        [
+            writes("b/module.modulemap", 'module x { header "x.h" }\n'),
+            writes("b/x.h", TWO),
+            writes("b/module.modulemap", 'module x { header "x.h" config_macros HERE }\n'),
+        ],
+        {"b/x.h": ONE},
+        flags=["-Ib", "-fmodules", "-fmodules-cache-path=cache"],
+        runs_again=["by-compile"],
+    ),
+    "module map": Case(
+        "#include <x.h>\n",
+        [
+            writes("m.map", 'module y { header "b/x.h" header "b/z.h" }\n'),
+            writes("b/z.h", "#define Z\n"),
+            writes("b/x.h", TWO),
+        ],
+        {"b/x.h": ONE, "b/z.h": "", "m.map": 'module y { header "b/x.h" }\n'},
+        flags=["-Ib", "-fmodules", "-fmodule-map-file=m.map", "-fmodules-cache-path=cache"],
+        runs_again=["by-compile"],
+    ),
+    "configuration file of a folder comes": Case(
+        "",
+        [writes("user/f.cfg", "-DHERE=2\n")],
+        {"system/f.cfg": "-DHERE=1\n", "user/no": ""},
+        flags=["--config-user-dir=user", "--config-system-dir=system", "--config=f.cfg"],
+    ),
+    "default configuration file of a folder": Case(
+        "#ifndef HERE\n#define HERE 1\n#endif\n",
+        [
+            writes("user/x86_64-unknown-linux-gnu-clang.cfg", "-DHERE=2\n"),
+            writes("user/clang.cfg", "-DHERE=3\n"),
+            writes("user/x86_64-pc-linux-gnu-clang.cfg", "-DHERE=4\n"),
+        ],
+        {"user/no": ""},
+        flags=["--config-user-dir=user"],
+    ),
+}
+
 
 OUTPUTS = ("k.gfx906.co", "k.host.o")
 QUIET = ("-nogpuinc", "-nogpulib")
@@ -53,7 +212,7 @@ def clean(
     aside = project.folder.with_name("aside")
     shutil.rmtree(aside, ignore_errors=True)
     project.folder.rename(aside)
-    subprocess.run(["cp", "-a", aside, project.folder], check=True)
+    run_tool("cp", "-a", aside, project.folder)
     for name in [*OUTPUTS, "cache", ".sconsign.dblite"]:
         path = project.folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -68,15 +227,10 @@ def clean(
 
 BY_SCONS = (
     *("link becomes a copy", "assembly: device pass", "has_include by a macro of a response file"),
-    *("overlay whose file comes", "module map", "default configuration file of a folder", "-I"),
-    *("--save-temps", "-save-temps=obj", "CPATH", "__has_include", "#embed <>"),
+    *("overlay whose file comes", "module map", "default configuration file of a folder"),
 )
 """One of each kind; ``offload-tool compile`` has all, and the verdict is of the same engine."""
-TRIED = [
-    *((name, "by-scons") for name in BY_SCONS),
-    # Two commands with --save-temps write the same temporaries; scons knows of both.
-    *((name, "by-compile") for name in CASES if "save-temps" not in name),
-]
+TRIED = [*((name, "by-scons") for name in BY_SCONS), *((name, "by-compile") for name in CASES)]
 
 
 @pytest.mark.parametrize(("name", "by"), TRIED, ids=[f"{name}-{by}" for name, by in TRIED])

@@ -19,7 +19,9 @@ BODIES = {
     "archive": (SCONSTRUCT, "env.OffloadStaticLibrary('p', 'k.hip', OFFLOAD_RDC=True)\n"),
     "kpack": (SCONSTRUCT, "env.OffloadObject('k.hip', OFFLOAD_KPACK=True)\n"),
     "headers": (SCONSTRUCT, "env.OffloadObject('k.hip', OFFLOAD_PCH=['a.h'])\n"),
-    "CUDA": (CUDA, "env.OffloadObject('k.cu')\n"),
+    "CUDA, declared twice": (
+        *(CUDA, "env.OffloadObject('k.cu')\nenv.OffloadStaticLibrary('l', 'k.cu')\n"),
+    ),
     "relocatable CUDA": (CUDA, "env.OffloadProgram('p', ['k.cu', 'main.c'], OFFLOAD_RDC=True)\n"),
     "CUDA of the old driver": (
         CUDA,

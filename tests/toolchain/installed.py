@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.conftest import run_tool
 
 ISA = ("906", "90a", "942", "1100")
 STATES = ("daz_opt", "unsafe_math", "finite_only", "correctly_rounded_sqrt", "wavefrontsize64")
@@ -34,7 +35,7 @@ def write_rocm(root: Path, *, version: str = "6.4.1", header: str = HEADER) -> P
 def write_bitcode(clang: Sequence[str], output: Path, text: str = "", *flags: str) -> None:
     """Compile C as a device library, or as a part of one."""
     args = ["--target=amdgcn-amd-amdhsa", "-nogpulib", *flags, "-x", "c", "-emit-llvm", "-c", "-"]
-    subprocess.run([*clang, *args, "-o", output], input=text, text=True, check=True)
+    run_tool(*clang, *args, "-o", output, input=text)
 
 
 def write_device_libraries(

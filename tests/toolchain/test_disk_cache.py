@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from offload_tool.clang import driver
 from offload_tool.toolchain.disk_cache import cache_folder, cached_result, package_state
 from offload_tool.toolchain.driver_cache import device_libraries
 from offload_tool.toolchain.probe import Toolchain, version_of
+from tests.conftest import Tool
 from tests.toolchain.installed import write_device_libraries
 
 _STEPS = 0.05
@@ -100,7 +100,7 @@ def test_not_kept_for_another_package(oracle: _Oracle, monkeypatch: pytest.Monke
 
 @pytest.mark.llvm
 def test_version_that_somebody_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, llvm: Callable[[str], str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, llvm: Tool
 ) -> None:
     """An answer that was changed by hand is none: the compiler is not passed over for it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

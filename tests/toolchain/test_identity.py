@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from offload_tool.toolchain.identity import (
     program_dependencies,
     program_identity,
 )
-from tests.conftest import found_toolchain, missing
+from tests.conftest import Tool, found_toolchain, missing
 from tests.scripts import script
 from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 from tests.toolchain.conftest import search_anew
@@ -135,7 +134,7 @@ def test_parts_do_not_run_together() -> None:
 
 
 @pytest.fixture
-def real(llvm: Callable[[str], str]) -> str:
+def real(llvm: Tool) -> str:
     """Return the path of a clang."""
     return str(Path(llvm("clang")).resolve())
 

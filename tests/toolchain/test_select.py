@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from offload_tool.errors import CompilerError
 from offload_tool.passes.choose_compiler import find_toolchain
 from offload_tool.toolchain import ziglang
 from offload_tool.toolchain.probe import Toolchain
+from tests.conftest import run_tool
 from tests.scripts import script
 
 TARGETS = "  Registered Targets:\n    amdgcn - AMD GCN GPUs\n    x86-64 - 64-bit X86\n"
@@ -165,11 +165,11 @@ class TestEmbedded:
         bare = {"PATH": "/nonexistent", **dict(found.environment)}
         flags = ["-x", "hip", "--offload-host-only", "-nogpuinc", "-nogpulib", "-c"]
         compile_it = [*found.clang, *found.local_flags, *flags, source, "-o", tmp_path / "a.o"]
-        subprocess.run(compile_it, check=True, env=bare)
+        run_tool(*compile_it, env=bare)
         link = [*found.cxx, tmp_path / "a.o", "-o", tmp_path / "a"]
-        subprocess.run(link, check=True, env=bare, capture_output=True)
-        ran = subprocess.run([tmp_path / "a"], check=True, capture_output=True, text=True)
-        assert ran.stdout == "ran\n"
+        run_tool(*link, env=bare)
+        ran = run_tool(tmp_path / "a")
+        assert ran == "ran\n"
 
     def test_header_folders_are_absolute(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """They hold from everywhere, also where zig was asked from above them."""

@@ -14,6 +14,7 @@ from offload_tool.errors import CompilerError, TargetIDError
 from offload_tool.passes.choose_compiler import find_toolchain
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.toolchain.supported_processors import native_targets, refusal, targets_of_compiler
+from tests.conftest import Tool
 from tests.scripts import script
 from tests.toolchain.test_select import fake_clang
 
@@ -21,7 +22,7 @@ KERNEL = "__attribute__((global)) void kernel(float *p) { *p += 1; }\n"
 
 
 @pytest.fixture
-def newer_clang(tmp_path: Path, llvm: Callable[[str], str]) -> str:
+def newer_clang(tmp_path: Path, llvm: Tool) -> str:
     """Return a clang that knows gfx9990, which is gfx90a under a name of the future."""
     newer = tmp_path / "newer-clang"
     newer.write_text(
@@ -79,7 +80,7 @@ def test_what_the_compiler_refuses_is_refused_in_its_words(newer_clang: str, tex
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("text", ["gfx1310", "gfx1250:sramecc+", "gfx13-generic"])
-def test_a_compiler_that_is_too_old(llvm: Callable[[str], str], text: str) -> None:
+def test_a_compiler_that_is_too_old(llvm: Tool, text: str) -> None:
     """What the table has from LLVM 23 is refused early where the compiler is LLVM 22's."""
     message = f"clang 22.* does not compile for '{re.escape(text)}': "
     with pytest.raises(TargetIDError, match=message):
@@ -87,7 +88,7 @@ def test_a_compiler_that_is_too_old(llvm: Callable[[str], str], text: str) -> No
 
 
 @pytest.mark.llvm
-def test_the_right_compiler_for_them(llvm23: Callable[[str], str]) -> None:
+def test_the_right_compiler_for_them(llvm23: Tool) -> None:
     """LLVM 23's compiler takes them."""
     clang = llvm23("clang-23")
     words = ["gfx1310", "gfx1250:sramecc+", "gfx13-generic", "gfx1172"]

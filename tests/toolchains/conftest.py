@@ -17,14 +17,13 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_tool, try_tool
 
 WANTED = os.environ.get("OFFLOAD_TEST_TOOLCHAINS", "").split()
 _COMPILERS = re.compile(
@@ -59,9 +58,7 @@ def lacking(what: str) -> None:
 def complaint(clang: tuple[str, ...], *flags: str) -> str:
     """Return why this compiler cannot compile HIP's header for a device; nothing if it can."""
     args = [*clang, "-x", "hip", "--cuda-device-only", "--offload-arch=gfx906", "-fsyntax-only"]
-    done = subprocess.run(
-        [*args, *flags, "-"], input=_HIP, capture_output=True, text=True, check=False
-    )
+    done = try_tool(*args, *flags, "-", input=_HIP)
     lines = [line for line in done.stderr.splitlines() if "error:" in line]
     return "" if done.returncode == 0 else next(iter(lines), done.stderr)
 
@@ -98,9 +95,7 @@ def make_usable(folder: Path, major: str) -> tuple[str, ...]:
     older = shutil.which("clang-21")
     if older is None:
         lacking(f"clang {major} does not compile hip/hip_runtime.h")
-    resources = subprocess.run(
-        [str(older), "-print-resource-dir"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    resources = run_tool(older, "-print-resource-dir").strip()
     declarations = f'"{resources}/include/__clang_hip_libdevice_declares.h"'
     flags = ["-include", str(_HEADER), f"-DCLANG_21_DECLARATIONS={declarations}"]
     for name in (f"clang-{major}", f"clang++-{major}"):
@@ -156,7 +151,7 @@ def counter(tmp_path_factory: pytest.TempPathFactory, installed: Installed) -> P
     source = Path(__file__).with_name("count_registrations.c")
     args = ["-x", "c", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", str(source)]
     clang = [installed.clang[0], "--driver-mode=gcc"]
-    subprocess.run([*clang, *args, "-o", str(built), "-ldl"], check=True)
+    run_tool(*clang, *args, "-o", str(built), "-ldl")
     return built
 
 
@@ -170,13 +165,10 @@ def start_counted(counter: Path, program: Path) -> tuple[str, list[list[str]]]:
     """Run a program with the library that counts: what it printed, what it registered."""
     log = program.with_suffix(".registered")
     log.unlink(missing_ok=True)
-    done = subprocess.run(
-        [program],
+    done = try_tool(
+        program,
         cwd=program.parent,
         env=os.environ | {"LD_PRELOAD": str(counter), "COUNT_REGISTRATIONS": str(log)},
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr

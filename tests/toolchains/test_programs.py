@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from offload_tool import BundleEntryID, extract_device_images, list_images
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_tool
 from tests.test_rocm import look_up
 from tests.toolchains.conftest import Installed, device_libraries
 from tests.toolchains.programs import FOLDER, PROGRAMS, Program
@@ -58,7 +57,7 @@ def build_own(program: Program, installed: Installed) -> Path:
     if not own.exists():
         flags = [*device_libraries(), "--offload-arch=gfx906", "-O1"]
         words = [*installed.clang, *flags, *program.own, "-o", own, "-lamdhip64"]
-        subprocess.run(words, cwd=folder, env=installed.environment, check=True)
+        run_tool(*words, cwd=folder, env=installed.environment)
     return own
 
 

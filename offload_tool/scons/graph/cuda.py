@@ -119,7 +119,7 @@ def _cubin(env: Environment, unit: Unit, ptx: Node) -> list[Node]:
 def _driver_flags(
     target: list[Any], source: list[Any], env: Environment, for_signature: bool
 ) -> list[str]:
-    return [*ptxas_flags(source[0])]
+    return [*ptxas_flags(source[0])] if compat.is_build() else []
 
 
 # -- relocatable device code -----------------------------------------------------------
