@@ -1,4 +1,4 @@
-"""Options shared by several commands: ``-o``, ``--restat``, schemas and ``--tolerance``."""
+"""Options shared by several commands: ``-o``, ``--restat``, ``--json`` and ``--tolerance``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHOICE = (
 """The code that a device loads, for descriptions of commands."""
 
 
-class SchemaAction(argparse.Action):
+class _Schema(argparse.Action):
     """Prints the schema file in this folder that ``const`` names, and exits."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
@@ -29,6 +29,24 @@ class SchemaAction(argparse.Action):
         text = (Path(__file__).parent / str(self.const)).read_text(encoding="utf-8")
         print_text(text, sys.stdout)
         parser.exit()
+
+
+def add_json(parser: argparse.ArgumentParser, what: str = "list", schema: str = "") -> None:
+    """Add ``--json``, which prints `what`, and ``--schema`` if a file describes that."""
+    parser.add_argument("--json", action="store_true", help=f"print a JSON {what}, for programs")
+    if schema:
+        add_schema(parser, "--schema", schema, f"that {what}")
+
+
+def add_schema(parser: argparse.ArgumentParser, option: str, file: str, what: str) -> None:
+    """Add an option that prints the schema `file` of this folder, which describes `what`."""
+    text = f"print the JSON schema of {what} and exit"
+    parser.add_argument(option, action=_Schema, nargs=0, const=file, help=text)
+
+
+def add_each(parser: argparse._ActionsContainer, option: str, value: str, text: str) -> None:
+    """Add an option that may be given several times, with one `value` each."""
+    parser.add_argument(option, action="append", default=[], metavar=value, help=text)
 
 
 def add_output(parser: argparse.ArgumentParser, name: str, text: str) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.arguments import Commands
+from offload_tool.cli.arguments import Commands, add_each
 from offload_tool.cli.printing import print_lines, print_notes, print_problems
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.formats.targets.target_id import split_list
@@ -33,13 +33,8 @@ def add_check(commands: Commands) -> None:
         "a fault. A TOML file can hold rules for many libraries; see the reference of commands.",
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a file, folder or zip file")
-    parser.add_argument(
-        "--targets",
-        action="append",
-        default=[],
-        metavar="ID,ID",
-        help="target IDs (gfx90a:xnack+) or bundle entry IDs that must have an image",
-    )
+    text = "target IDs (gfx90a:xnack+) or bundle entry IDs that must have an image"
+    add_each(parser, "--targets", "ID,ID", text)
     parser.add_argument(
         "--same-kernels",
         action="store_true",

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.arguments import Commands, SchemaAction, add_tolerance
+from offload_tool.cli.arguments import Commands, add_json, add_tolerance
 from offload_tool.cli.printing import print_lines, print_notes, print_problems, print_text
 from offload_tool.cli.tables import Sheet, print_sheet
 from offload_tool.errors import OffloadError
@@ -36,14 +36,7 @@ def add_diff(commands: Commands) -> None:
         "after", metavar="B", help="the file, folder or zip file of the second build"
     )
     add_tolerance(parser)
-    parser.add_argument("--json", action="store_true", help="print a JSON object, for programs")
-    parser.add_argument(
-        "--schema",
-        action=SchemaAction,
-        nargs=0,
-        const="diff.schema.json",
-        help="print the JSON schema of that object and exit",
-    )
+    add_json(parser, "object", "diff.schema.json")
 
 
 def run_diff(options: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from offload_tool.cli.arguments import Commands, add_output
+from offload_tool.cli.arguments import Commands, add_each, add_output
 from offload_tool.containers.file_format import FileFormat, recognise
 from offload_tool.errors import UsageError
 from offload_tool.formats.objects.device_elf import is_code_object, read_code_object
@@ -45,21 +45,10 @@ def add_embed(commands: Commands) -> None:
     wanted.add_argument(
         "--cuid", metavar="X", help="the ID with which the HIP host object was compiled"
     )
-    wanted.add_argument(
-        "--host-object",
-        action="append",
-        default=[],
-        metavar="HOST.o",
-        help="a host object or archive; several for relocatable device code",
-    )
-    parser.add_argument(
-        "--target-id",
-        action="append",
-        default=[],
-        metavar="ID",
-        help="the target ID of each linked cubin, in order, since a cubin does not "
-        "contain all of it",
-    )
+    text = "a host object or archive; several for relocatable device code"
+    add_each(wanted, "--host-object", "HOST.o", text)
+    text = "the target ID of each linked cubin, in order, since a cubin does not contain all of it"
+    add_each(parser, "--target-id", "ID", text)
     parser.add_argument(
         "--host-triple",
         metavar="TRIPLE",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from offload_tool.cli.arguments import CHOICE, Commands, add_output
+from offload_tool.cli.arguments import CHOICE, Commands, add_each, add_json, add_output
 from offload_tool.cli.printing import print_json_list, print_lines, print_problems
 from offload_tool.errors import OffloadError
 from offload_tool.util.escape import printable
@@ -22,15 +22,10 @@ def add_extract(commands: Commands) -> None:
         "Individually compressed images are decompressed.",
     )
     parser.add_argument("file", metavar="FILE", help="a file, folder or zip file")
-    parser.add_argument(
-        "--target",
-        action="append",
-        default=[],
-        metavar="ID",
-        help="a target ID (gfx90a:xnack+) or a bundle entry ID; may be given several times",
-    )
+    text = "a target ID (gfx90a:xnack+) or a bundle entry ID; may be given several times"
+    add_each(parser, "--target", "ID", text)
     add_output(parser, "DIR", "the folder")
-    parser.add_argument("--json", action="store_true", help="print a JSON list, for programs")
+    add_json(parser)
 
 
 def run_extract(options: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from offload_tool.cli.arguments import Commands, SchemaAction
+from offload_tool.cli.arguments import Commands, add_each, add_json, add_schema
 from offload_tool.cli.printing import print_json_list, print_lines, print_notes, print_problems
 from offload_tool.cli.tables import Sheet, print_sheet
 from offload_tool.errors import OffloadError, UsageError
@@ -47,22 +47,9 @@ def add_list(commands: Commands) -> None:
         "broken files last, and then exits with status 1.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, folder or zip file")
-    parser.add_argument(
-        "--target",
-        action="append",
-        default=[],
-        metavar="ID",
-        help="list only the images that a device with this target ID (gfx90a:xnack+) or "
-        "bundle entry ID would load, and why; can be repeated",
-    )
-    parser.add_argument("--json", action="store_true", help="print a JSON list, for programs")
-    parser.add_argument(
-        "--schema",
-        action=SchemaAction,
-        nargs=0,
-        const="list.schema.json",
-        help="print the JSON schema of that list and exit",
-    )
+    text = "list only the images that a device with this target ID (gfx90a:xnack+) or bundle entry "
+    add_each(parser, "--target", "ID", text + "ID would load, and why; can be repeated")
+    add_json(parser, schema="list.schema.json")
     parser.add_argument(
         "--kernels",
         action="store_true",
@@ -73,13 +60,8 @@ def add_list(commands: Commands) -> None:
         action="store_true",
         help="with --kernels, print demangled C++ names (by llvm-cxxfilt or c++filt)",
     )
-    parser.add_argument(
-        "--kernels-schema",
-        action=SchemaAction,
-        nargs=0,
-        const="kernels.schema.json",
-        help="print the JSON schema of the output of --kernels --json and exit",
-    )
+    kernels = "the output of --kernels --json"
+    add_schema(parser, "--kernels-schema", "kernels.schema.json", kernels)
     parser.add_argument(
         "--scan",
         action="store_true",

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from offload_tool.cli.arguments import CHOICE, Commands
+from offload_tool.cli.arguments import CHOICE, Commands, add_json
 from offload_tool.cli.printing import print_json_list, print_lines, print_problems
 from offload_tool.errors import OffloadError
 from offload_tool.formats.targets.bundle_entry_id import BundleEntryID, OffloadKind
@@ -33,7 +33,7 @@ def add_match(commands: Commands) -> None:
     )
     parser.add_argument("file", metavar="FILE", help="a file, folder or zip file")
     parser.add_argument("id", metavar="ID", help="a target ID or a bundle entry ID")
-    parser.add_argument("--json", action="store_true", help="print a JSON list, for programs")
+    add_json(parser)
 
 
 def run_match(options: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from offload_tool.cli.arguments import Commands, add_tolerance
+from offload_tool.cli.arguments import Commands, add_each, add_tolerance
 from offload_tool.cli.printing import print_problems
 from offload_tool.errors import OffloadError, UnsupportedError, UsageError
 from offload_tool.io import replace_file
@@ -32,14 +32,11 @@ def add_report(commands: Commands) -> None:
         "of a build, whose images are all in later files, but does not count them",
     )
     parser.add_argument("-o", "--output", required=True, metavar="HTML", help="the page to write")
-    parser.add_argument(
-        "--compare",
-        action="append",
-        default=[],
-        metavar="OLD",
-        help="also show the changes since this file, folder or zip file of an earlier build, as "
-        "offload-tool diff does; if there are several PATHs, give one for each, in the same order",
+    text = "also show the changes since this file, folder or zip file of an earlier build, as "
+    text += (
+        "offload-tool diff does; if there are several PATHs, give one for each, in the same order"
     )
+    add_each(parser, "--compare", "OLD", text)
     add_tolerance(parser)
     parser.add_argument(
         "--demangle",

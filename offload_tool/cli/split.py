@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from offload_tool.cli.arguments import Commands, add_output
+from offload_tool.cli.arguments import Commands, add_each, add_output
 from offload_tool.cli.printing import print_lines
 from offload_tool.util.escape import printable
 
@@ -53,13 +53,8 @@ def add_split(commands: Commands) -> None:
         metavar="FOLDER",
         help="the folder in the wheel for .kpack (default: its only package)",
     )
-    wheels.add_argument(
-        "--device-requires",
-        action="append",
-        default=[],
-        metavar="REQUIREMENT",
-        help="a requirement of the wheels of device code; @GFXARCH@ stands for the target",
-    )
+    text = "a requirement of the wheels of device code; @GFXARCH@ stands for the target"
+    add_each(wheels, "--device-requires", "REQUIREMENT", text)
 
 
 def run_split(options: argparse.Namespace) -> int:
