@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,8 @@ def random_unbundling(rnd: random.Random, bundled: Bundled) -> tuple[list[str], 
 
 PLAIN = [f"-targets={HOST},{GPU}gfx906", "-input=f3", "-input=f4", "-output=out", "-type=bc"]
 READ = [f"-targets={HOST},{GPU}gfx906", "-type=bc", "-unbundle", "-output=u0", "-output=u1"]
+ONE = ["-type=bc", "-input=f1", "-output=out"]
+TWO = [*ONE, "-input=f2"]
 
 COMMANDS = {
     "both-input-spellings": ["-type=bc", "-input=f1", "-inputs=f1", f"-targets={HOST}"],
@@ -152,7 +155,7 @@ COMMANDS = {
     "check-bundling": [*PLAIN, "-check-input-archive"],
     "check-no-archive": [*READ, "-input=f3", "-check-input-archive"],
     "no-output": ["-type=bc", f"-targets={HOST}", "-input=f1"],
-    "no-targets": ["-type=bc", "-input=f1", "-output=out"],
+    "no-targets": ONE,
     "two-inputs": [*READ, "-input=f1", "-input=f2"],
     "no-input": READ,
     "fewer-outputs": [*READ[:-1], "-input=f3"],
@@ -160,23 +163,14 @@ COMMANDS = {
     "archive-bundling": [*PLAIN[:-1], "-type=a"],
     "two-outputs": [*PLAIN, "-output=second"],
     "fewer-inputs": [*PLAIN[:1], *PLAIN[2:]],
-    "duplicate": ["-type=bc", f"-targets={HOST},{HOST}", "-input=f1", "-input=f2", "-output=out"],
-    "two-hosts": [
-        *("-type=bc", f"-targets={HOST},host-aarch64-unknown-linux-gnu-"),
-        *("-input=f1", "-input=f2", "-output=out"),
-    ],
-    "no-host": ["-type=bc", "-targets=openmp-x86_64-pc-linux-gnu-", "-input=f1", "-output=out"],
-    "conflict": [
-        *("-type=bc", f"-targets={GPU}gfx90a:xnack+,{GPU}gfx90a", "-input=f1", "-input=f2"),
-        "-output=out",
-    ],
-    "fewer-features-later": [
-        *("-type=bc", f"-targets={GPU}gfx90a:sramecc+:xnack+,{GPU}gfx90a:sramecc-"),
-        *("-input=f1", "-input=f2", "-output=out"),
-    ],
-    "short-triple": ["-type=bc", "-targets=hip-amdgcn-amd", "-input=f1", "-output=out"],
-    "unknown-kind-and-arch": ["-type=bc", "-targets=x-y-z-v-w-", "-input=f1", "-output=out"],
-    "empty-target": ["-type=bc", "-targets=", "-input=f1", "-output=out"],
+    "duplicate": [*TWO, f"-targets={HOST},{HOST}"],
+    "two-hosts": [*TWO, f"-targets={HOST},host-aarch64-unknown-linux-gnu-"],
+    "no-host": [*ONE, "-targets=openmp-x86_64-pc-linux-gnu-"],
+    "conflict": [*TWO, f"-targets={GPU}gfx90a:xnack+,{GPU}gfx90a"],
+    "fewer-features-later": [*TWO, f"-targets={GPU}gfx90a:sramecc+:xnack+,{GPU}gfx90a:sramecc-"],
+    "short-triple": [*ONE, "-targets=hip-amdgcn-amd"],
+    "unknown-kind-and-arch": [*ONE, "-targets=x-y-z-v-w-"],
+    "empty-target": [*ONE, "-targets="],
     "missing-input": [*PLAIN[:2], "-input=missing", *PLAIN[3:]],
     "folder-input": [*PLAIN[:2], "-input=.", *PLAIN[3:]],
     "bad-type": [*PLAIN[:-1], "-type=zz"],
@@ -360,19 +354,14 @@ def masked(text: str) -> list[str]:
 def test_standard_streams(bench: Bench) -> None:
     """``-`` is standard input and output, in a pipeline of both programs."""
     ours = [sys.executable, "-m", "offload_tool", "bundler"]
-    folder = bench.folder / "ours"
-    write = [f"-targets={HOST},{GPU}gfx906", "-type=bc", "-input=f3", "-input=f4", "-output=-"]
-    streamed = subprocess.run([*ours, *write], cwd=folder, check=True, capture_output=True).stdout
-    assert (
-        streamed
-        == subprocess.run([bench.tool, *write], cwd=folder, check=True, capture_output=True).stdout
-    )
+    run = partial(subprocess.run, cwd=bench.folder / "ours", check=True, capture_output=True)
+    write = [*PLAIN, "-output=-"]
+    write.remove("-output=out")
+    streamed = run([*ours, *write]).stdout
+    assert streamed == run([bench.tool, *write]).stdout
     read = ["-type=bc", "-unbundle", f"-targets={GPU}gfx906", "-input=-", "-output=-"]
     for command in (ours, [bench.tool]):
-        done = subprocess.run(
-            [*command, *read], cwd=folder, input=streamed, check=True, capture_output=True
-        )
-        assert done.stdout == bench.content("ours", "f4")
+        assert run([*command, *read], input=streamed).stdout == bench.content("ours", "f4")
 
 
 def test_warning_that_nobody_hears(alone: Bench) -> None:

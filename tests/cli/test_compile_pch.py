@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,7 @@ int host(int x) {
 static Init own_init;
 """
 FLAGS = ["--", "-nogpuinc", "-nogpulib", "-Ifirst", "-Isecond", "-DVALUE=3", "-O2"]
+STALE = "the precompiled header is of other flags, or out of date: make it again"
 SIDES = {"device": ["--target-id", "gfx90a"], "host": ["--host"]}
 
 
@@ -109,6 +111,20 @@ def compiled(side: str, *flags: str, source: str = "k.hip", use: str = "") -> di
     return {"output": output, "depfile": rule, "inputs in order": inputs, **record}
 
 
+def uses(monkeypatch: pytest.MonkeyPatch, before: Callable[[], object] = bool) -> list[str]:
+    """Return a list of the results of uses of a PCH from now on; `before` runs before each."""
+    found: list[str] = []
+    run_with = pch.UsablePch.run
+
+    def noted(*args: Any) -> str:
+        before()
+        found.append(run_with(*args))
+        return found[-1]
+
+    monkeypatch.setattr(pch.UsablePch, "run", noted)
+    return found
+
+
 def assert_same(
     capfd: Capture, side: str, *flags: str, source: str = "k.hip", why: str = ""
 ) -> None:
@@ -132,14 +148,7 @@ def test_same_with_and_without(
         assert emit(side, *flags) == 0
         for source in ("k.hip", "other.hip"):
             assert_same(capfd, side, *flags, source=source)
-    used: list[str] = []
-    run_with = pch.UsablePch.run
-
-    def counted(*args: Any) -> str:
-        used.append(run_with(*args))
-        return used[-1]
-
-    monkeypatch.setattr(pch.UsablePch, "run", counted)
+    used = uses(monkeypatch)
     if side == "device":  # through the driver, no PCH would be used
         monkeypatch.setattr(pch, "run_quietly", lambda *_: (1, b""))
     compiled(side, *flags, use=f"{side}.pch")
@@ -152,24 +161,23 @@ def test_changes_of_headers(project: Path, capfd: Capture) -> None:
     Headers are edited, keeping size and time; touched; added earlier on the path; added where
     ``__has_include`` tests; removed. The PCH is not used until it is rebuilt.
     """
-    stale = "the precompiled header is of other flags, or out of date: make it again"
     assert emit("device") == 0
     header = Path("second/header.h")
     times = header.stat().st_atime_ns, header.stat().st_mtime_ns
     header.write_text(HEADER.replace("return v + v", "return v - v"))
     os.utime(header, ns=times)
-    assert_same(capfd, "device", why=stale)
+    assert_same(capfd, "device", why=STALE)
     assert emit("device") == 0
     assert_same(capfd, "device")
     os.utime(header)
     assert_same(capfd, "device")
     for name, text in (("first/asked.h", ""), ("first/header.h", HEADER + "int x;\n")):
         Path(name).write_text(text)
-        assert_same(capfd, "device", why=stale)
+        assert_same(capfd, "device", why=STALE)
         assert emit("device") == 0
         assert_same(capfd, "device")
     Path("first/header.h").unlink()
-    assert_same(capfd, "device", why=stale)
+    assert_same(capfd, "device", why=STALE)
 
 
 def test_names_that_the_backend_numbers(
@@ -192,15 +200,8 @@ def test_header_that_changes_while_it_compiles(
 ) -> None:
     """A header saved after the check of the PCH is detected: clang rejects the PCH."""
     assert emit("device") == 0
-    run_with = pch.UsablePch.run
-    used: list[str] = []
-
-    def edit_first(*args: Any) -> str:
-        Path("second/header.h").write_text(HEADER.replace("return v + v", "return v - v"))
-        used.append(run_with(*args))
-        return used[-1]
-
-    monkeypatch.setattr(pch.UsablePch, "run", edit_first)
+    changed = HEADER.replace("return v + v", "return v - v")
+    used = uses(monkeypatch, lambda: Path("second/header.h").write_text(changed))
     found = compiled("device", use="device.pch")
     assert used == [pch.MESSAGES]
     assert found["inputs"]["second/header.h"] == CHANGED
@@ -222,14 +223,13 @@ def test_pch_of_something_else(project: Path, capfd: Capture) -> None:
 
     Clang itself would accept it if only a macro of a library differed.
     """
-    stale = "the precompiled header is of other flags, or out of date: make it again"
     assert emit("device") == 0
-    assert_same(capfd, "device", *FLAGS, "-D_GLIBCXX_ASSERTIONS", why=stale)
+    assert_same(capfd, "device", *FLAGS, "-D_GLIBCXX_ASSERTIONS", why=STALE)
     Path("one.hip").write_text("#include <launch.h>\n" + SOURCE.replace("OWN", "X"))
     Path("device.pch").rename("host.pch")
     for name in (".includes", ".manifest"):
         Path(f".device.pch{name}").rename(f".host.pch{name}")
-    assert_same(capfd, "host", why=stale)
+    assert_same(capfd, "host", why=STALE)
     assert_same(capfd, "device", why="no precompiled header is there: make it first")
     Path("first.hip").write_text("int first;\n" + BEGIN + SOURCE)
     different = (
@@ -241,12 +241,11 @@ def test_pch_of_something_else(project: Path, capfd: Capture) -> None:
 
 def test_damaged_pch(project: Path, capfd: Capture) -> None:
     """A truncated or foreign file instead of the PCH is not used."""
-    stale = "the precompiled header is of other flags, or out of date: make it again"
     assert emit("device") == 0
     content = Path("device.pch").read_bytes()
     for damaged in (content[:-100], b"", b"CPCH", content[:100] + b"x" + content[101:]):
         Path("device.pch").write_bytes(damaged)
-        assert_same(capfd, "device", why=stale)
+        assert_same(capfd, "device", why=STALE)
 
 
 def test_messages(project: Path, capfd: Capture) -> None:
