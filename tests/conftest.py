@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -123,6 +124,14 @@ def program(name: str) -> str:
 def needs_demangler() -> None:
     if shutil.which("llvm-cxxfilt") is None:
         program("c++filt")
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Return when the condition is true, at the latest after a minute."""
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def try_tool(*command: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from offload_tool.sccache_dist import cluster as dist_cluster
 from offload_tool.toolchain.probe import Toolchain
 from tests.cli.conftest import KERNEL, hits, names, run, state
 from tests.cli.loaded import loaded_modules
-from tests.conftest import Capture, Tool, needs_clang, program, run_tool
+from tests.conftest import Capture, Tool, needs_clang, program, run_tool, wait_for
 from tests.scripts import script
 from tests.toolchain.installed import HEADER, write_rocm
 
@@ -290,10 +289,7 @@ def test_stopped_while_the_compiler_makes_its_file(folder: Path) -> None:
         [sys.executable, "-m", "offload_tool", *GFX906, *FLAGS],
         env=os.environ | {"OFFLOAD_LAUNCHER": launcher},
     ) as process:
-        for _ in range(1000):
-            if Path("begun").exists():
-                break
-            time.sleep(0.01)
+        wait_for(Path("begun").exists)
         process.terminate()
         assert process.wait(timeout=20) == 128 + signal.SIGTERM
     others = {"k.co.tmpl", "k.co.tmp0a1b2c3d", "k.co.tmp9876543"}

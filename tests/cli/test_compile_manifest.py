@@ -23,7 +23,7 @@ from offload_tool.run import cut_off, driverless, run_pass
 from offload_tool.toolchain.probe import Toolchain
 from tests.cli.conftest import KERNEL, names, run, state
 from tests.cli.test_compile import BARE, CPU, FLAGS, GFX906, REGION, processor
-from tests.conftest import Tool
+from tests.conftest import Tool, wait_for
 from tests.scripts import script
 from tests.toolchain.installed import write_device_libraries
 
@@ -221,14 +221,6 @@ def begin(*args: str, launcher: str = "") -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    for _ in range(3000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from offload_tool.formats.cuda.fatbin import NewCudaEntry, plan_cuda_fatbin
 from offload_tool.util.frozen import as_dict
 from tests.conftest import Capture
 from tests.formats.object_files import make_elf
+from tests.fuzz.seeds import bundle as bundle_of
 from tests.operations.fatbins import HOST, make_bundle
 
 ID = "hipv4-amdgcn-amd-amdhsa--gfx90a:xnack+"
@@ -73,10 +74,8 @@ def test_targets(fallbacks: Path, capsys: Capture) -> None:
 def test_hostile_id(tmp_path: Path, capsys: Capture) -> None:
     """Control characters in an ID are escaped, and never reach the terminal."""
     evil = b"hip-\x1b[2J-\n-\0-[bold]-\xff"
-    size = (32 + 24 + len(evil)).to_bytes(8, "little")
-    header = b"__CLANG_OFFLOAD_BUNDLE__" + (1).to_bytes(8, "little")
     path = tmp_path / "evil"
-    path.write_bytes(header + size + bytes(8) + len(evil).to_bytes(8, "little") + evil)
+    path.write_bytes(bundle_of({evil: b""}))
     assert main(["list", str(path)]) == 0
     printed = capsys.readouterr().out
     assert "\x1b[2J" not in printed

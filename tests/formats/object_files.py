@@ -238,8 +238,19 @@ def make_image(sections: dict[bytes, bytes]) -> bytes:
     return head + table + body
 
 
+def elf_header(kind: int, machine: int, flags: int = 0, abi: bytes = b"\0\0") -> bytes:
+    """Return the header of an ELF file without anything; `abi` is the OS ABI and its version."""
+    ident = (b"\x7fELF\2\1\1" + abi).ljust(16, b"\0")
+    return struct.pack(
+        "<16sHHIQQQIHHHHHH", ident, kind, machine, 1, 0, 0, 0, flags, 64, 56, 0, 64, 0, 0
+    )
+
+
 def make_code_object(processor: str) -> bytes:
     """Make the shortest code object for an AMD GPU: an ELF header."""
-    number = {"gfx906": 0x2F, "gfx942": 0x4C}[processor]
-    ident = b"\x7fELF\2\1\1\x40\3" + bytes(7)
-    return struct.pack("<16sHHIQQQIHHHHHH", ident, 3, 224, 1, 0, 0, 0, number, 64, 56, 0, 64, 0, 0)
+    return elf_header(3, 224, {"gfx906": 0x2F, "gfx942": 0x4C}[processor], b"\x40\3")
+
+
+def make_cubin(number: int) -> bytes:
+    """Make the shortest cubin for an NVIDIA GPU: an ELF header."""
+    return elf_header(1, 190, number << 8, b"\0\x08")

@@ -7,7 +7,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 from offload_tool.launch import jobserver
 from offload_tool.launch.jobserver import slots_of
-from tests.conftest import ROOT, Tool, program, run_tool, try_tool
+from tests.conftest import ROOT, Tool, program, run_tool, try_tool, wait_for
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, environment, make_project
 
 MORE = ("--offload-arch=gfx942", "--offload-arch=gfx1100")
@@ -195,13 +194,6 @@ template <> struct Slow<1> { static constexpr int value = 1; };
 constexpr unsigned long spin(unsigned long n) { unsigned long x = 1; for (unsigned long i = 0; i < n; ++i) x = x * 31 + i; return x; }
 constexpr unsigned long result = spin(1000000000);
 """  # noqa: E501
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def four_at_once(folder: Path) -> subprocess.CompletedProcess[str]:

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from offload_tool.operations.thin import thin_file
 from tests.conftest import Capture, Tool, run_tool
 from tests.formats.cuda_images import content_of, images_of, packed_fatbin, ptx
 from tests.formats.cuda_images import cubin as real_cubin
-from tests.formats.object_files import make_elf
+from tests.formats.object_files import make_cubin, make_elf
 
 PREFIX = "cuda-nvptx64-nvidia-cuda-unknown-"
 
@@ -29,13 +30,8 @@ PREFIX = "cuda-nvptx64-nvidia-cuda-unknown-"
 def cubin(processor: str, size: int = 9000, *, seed: int = 0) -> bytes:
     """Return a cubin for readers of headers: an ELF header and arbitrary bytes."""
     number = int("".join(filter(str.isdigit, processor)))
-    header = bytearray(64)
-    header[:9] = b"\x7fELF\x02\x01\x01\0\x08"
-    header[18:20] = (190).to_bytes(2, "little")
-    header[48:52] = (number << 8).to_bytes(4, "little")
-    header[52], header[58] = 64, 64
     body = random.Random(f"{processor} {seed}").randbytes(size - 64)
-    return bytes(header) + body[:-1] + b"\x01"
+    return make_cubin(number) + body[:-1] + b"\x01"
 
 
 def fatbin(*processors: str, method: str = "", size: int = 9000, seed: int = 0) -> bytes:
@@ -198,9 +194,7 @@ def registered(library: Path, count: int) -> list[str]:
 
 
 def hashes(images: list[bytes]) -> list[str]:
-    import hashlib
-
-    return [hashlib.sha256(image).hexdigest() for image in images]
+    return [sha256(image).hexdigest() for image in images]
 
 
 @pytest.mark.parametrize("section", SECTIONS)

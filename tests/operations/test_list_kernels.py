@@ -14,6 +14,7 @@ from offload_tool.operations.kernel_table import demangled_names
 from offload_tool.operations.list_images import iter_kernels
 from tests.conftest import Tool, run_tool
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
+from tests.formats.object_files import elf_header
 from tests.operations.fatbins import HOST, make_bundle
 from tests.scripts import script
 
@@ -66,8 +67,8 @@ def test_broken_among_others(tmp_path: Path) -> None:
 def test_code_to_be_made(tmp_path: Path) -> None:
     """Images that list no kernels, such as bitcode, are reported, but are not errors."""
     notes: list[str] = []
-    x86 = b"\x7fELF\2\1\1" + bytes(11) + b"\x3e\0" + bytes(44)
-    path = make_bundle(tmp_path / "b", {"gfx906": BITCODE, "gfx908": x86, "gfx90a": CODE})
+    images = {"gfx906": BITCODE, "gfx908": elf_header(1, 62), "gfx90a": CODE}
+    path = make_bundle(tmp_path / "b", images)
     assert names(path, strays=notes.append) == {"gfx90a": ["k", "other"]}
     assert names(path) == {"gfx90a": ["k", "other"]}
     assert "gfx906': is LLVM bitcode; what its kernels need is decided when code is" in notes[0]

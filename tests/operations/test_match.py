@@ -14,6 +14,7 @@ from offload_tool.operations.list_images import iter_images, list_images
 from offload_tool.operations.match import Device, candidates_of, match_images, may_load
 from offload_tool.operations.thin import thin_file
 from tests.formats.cuda.test_fatbin import cuda_fatbin
+from tests.formats.object_files import elf_header
 from tests.fuzz.seeds import bundle
 from tests.operations.fatbins import HOST, entry_id, make_bundle
 
@@ -85,10 +86,9 @@ def test_openmp_fallbacks(tmp_path: Path) -> None:
 
 def test_generic_version(tmp_path: Path) -> None:
     """Runtimes load and reject generic code without a generic version: match warns of it."""
-    header = bytearray(b"\x7fELF\x02\x01\x01\x40\x04" + bytes(55))
     for version, is_told in ((1, False), (0, True)):
-        header[51] = version
-        path = make_bundle(tmp_path / "b", {"gfx11-generic": bytes(header)})
+        header = elf_header(3, 224, version << 24, b"\x40\4")
+        path = make_bundle(tmp_path / "b", {"gfx11-generic": header})
         (match,) = match_images(path, Device.parse("gfx1100"))
         assert ("the loader refuses it" in match.loads[0].reason) is is_told
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,15 +17,11 @@ from offload_tool.operations.package import PackagedImage, package_images
 from offload_tool.operations.unarchive_cuda import linked_entries, unbundle_cuda_library
 from tests.conftest import Tool, run_tool
 from tests.formats.cuda_images import images_of
+from tests.formats.object_files import make_cubin
 from tests.operations.archives import members_of
 
 Make = Callable[..., Path]
 PTX = b".version 8.8\n.target sm_80\n.address_size 64\n"
-
-
-def cubin(number: int) -> bytes:
-    head = (b"\x7fELF", 2, 1, 1, 0, 8, 1, 190, 1, 0, 0, 0, number << 8, 64, 0, 0, 0, 0, 0)
-    return struct.pack("<4s5B7x2HIQQQI6H", *head)
 
 
 @pytest.fixture
@@ -48,7 +43,8 @@ def assemble(tmp_path: Path, llvm: Tool) -> Make:
 def fatbin(tmp_path: Path) -> Path:
     """Return a fat binary: cubins of two processors, PTX of one."""
     images = []
-    for name, content in (("sm_80", cubin(80)), ("sm_90", cubin(90)), ("compute_90", PTX)):
+    contents = {"sm_80": make_cubin(80), "sm_90": make_cubin(90), "compute_90": PTX}
+    for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
         images.append((name, tmp_path / name))
     write_cuda_fatbin(images, tmp_path / "all.fatbin")
@@ -57,7 +53,7 @@ def fatbin(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def offload_binary(tmp_path: Path, fatbin: Path) -> Path:
-    (tmp_path / "sm_86").write_bytes(cubin(86))
+    (tmp_path / "sm_86").write_bytes(make_cubin(86))
     images = [
         PackagedImage(
             str(tmp_path / name),
@@ -101,7 +97,7 @@ def test_of_both_compilers(
         assert list(found) == ["a.o.fatbin", "b.o.cubin"]
         images = images_of(found["a.o.fatbin"])
         assert [image.processor for image in images] == [kept]
-        assert found["b.o.cubin"] == cubin(number)
+        assert found["b.o.cubin"] == make_cubin(number)
     # For a later processor, only the PTX fits, and none of clang's code.
     unbundle_cuda_library(library, tmp_path / "out.a", "sm_120")
     assert list(members(tmp_path / "out.a")) == ["a.o.fatbin"]

@@ -16,6 +16,7 @@ from offload_tool.passes.languages import compile_pass
 from offload_tool.passes.verify_output import check_code_object, check_cubin, check_host_object
 from offload_tool.toolchain.probe import Toolchain
 from tests.conftest import found_toolchain
+from tests.formats.object_files import elf_header
 from tests.passes.test_compile_pass import folder as folder
 from tests.passes.test_compile_pass import run
 
@@ -118,11 +119,7 @@ def test_spirv(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rdc", [False, True])
 def test_cubins_to_link_and_to_load(tmp_path: Path, rdc: bool) -> None:
     """A cubin that is one to be linked is none to be loaded, and the reverse."""
-    header = bytearray(64)
-    header[:7] = b"\x7fELF\2\1\1"
-    header[16:20] = (1 if rdc else 2).to_bytes(2, "little") + EM_CUDA.to_bytes(2, "little")
-    header[52:54] = (64).to_bytes(2, "little")
-    (tmp_path / "k.cubin").write_bytes(header)
+    (tmp_path / "k.cubin").write_bytes(elf_header(1 if rdc else 2, EM_CUDA))
     check_cubin(tmp_path / "k.cubin", rdc=rdc)
     what = ("to be linked", "to be loaded")
     with pytest.raises(CodeObjectError, match=f"is one {what[rdc]}, found one {what[not rdc]}$"):
