@@ -115,9 +115,6 @@ class _PackagerPolicy(Policy):
     trusts_coff_magic = True
     object_bundles = False
 
-    def label(self, location: Location, name: str) -> str:
-        return f"{location.label}({name})"
-
     def opens(self, location: Location, file_format: FileFormat) -> bool:
         begin = location.source.data[:_ELF_HEADER]
         if file_format is FileFormat.ELF:

@@ -129,10 +129,6 @@ class Policy:
     code_objects = False
     """Whether device code without a container is reported."""
 
-    def label(self, location: Location, name: str) -> str:
-        """Return the name of a member of the file at `location`, for messages."""
-        return f"{location.path}({member_path((*location.names, name))})"
-
     def opens(self, location: Location, file_format: FileFormat) -> bool:  # noqa: ARG002
         """Return whether to search the file at `location`, whose format is known."""
         return True
@@ -162,7 +158,7 @@ class Policy:
 
     def refusal(self, location: Location, member: ArchiveMember, message: str) -> FormatError:
         """Return the error that a thin archive's member is invalid."""
-        return FormatError(message, path=self.label(location, member.name))
+        return FormatError(message, path=f"{location.label}({member.name})")
 
     def unreadable(self, _: Location, __: ArchiveMember, error: FileError) -> OffloadError:
         """Return the error that a thin archive's member cannot be read."""
@@ -174,10 +170,6 @@ class CopyPolicy(Policy):
 
     def __init__(self, advice: str) -> None:
         self.advice = advice
-
-    def label(self, location: Location, name: str) -> str:
-        """Return the name of a member, preceded by those of the enclosing ones."""
-        return f"{location.label}({name})"
 
     def members(self, location: Location) -> Iterator[ArchiveMember]:
         """Read an archive's members; raise UsageError if it is thin."""
@@ -200,7 +192,8 @@ def open_member(location: Location, member: ArchiveMember, policy: Policy) -> It
     if member.path is not None and not location.files:
         message = "expected an archive with its members in it, found a thin one"
         raise UnsupportedError(message, path=location.label, offset=0)
-    label, names = _label(location, member.name, policy), (*location.names, member.name)
+    label, names = f"{location.label}({member.name})", (*location.names, member.name)
+    _count_member(location, member.name, label)
     if member.path is None:
         source = location.source.part(label, member.offset, member.size)
         base = None if location.base is None else location.base + member.offset
@@ -223,13 +216,11 @@ def open_file_or_members(path: StrPath) -> Iterator[Location]:
             yield whole
 
 
-def _label(location: Location, name: str, policy: Policy) -> str:
-    label = policy.label(location, name)
+def _count_member(location: Location, name: str, label: str) -> None:
     budget = effective_budget()
     budget.check_depth(len(location.names) + 1, label)
     budget.member(label)
     budget.reread(len(name), location.label)  # members can share the bytes of a name
-    return label
 
 
 def _open_member(
@@ -382,7 +373,7 @@ class Walk(Generic[_T]):
                     continue
                 label = f"{location.label}({row.filename})"
                 with self._isolated(label):
-                    inner = _label(location, row.filename, self.policy)
+                    _count_member(location, row.filename, label)
                     names = (*location.names, row.filename)
                     with open_zip_member(archive, row, location.source, label, wanted) as member:
                         if member is None:
@@ -392,7 +383,7 @@ class Walk(Generic[_T]):
                         base = None if base is None or offset is None else base + offset
                         around = ZipFolder(overlay, row.filename)
                         yield from self.search(
-                            Location(location.path, source, inner, (), names, base, around)
+                            Location(location.path, source, label, (), names, base, around)
                         )
 
     # -- object files ----------------------------------------------------------------
