@@ -202,12 +202,6 @@ def test_refusals(request: pytest.FixtureRequest, fixture: str, args: str) -> No
     assert bench.content("ours", "x") is None
 
 
-@pytest.mark.llvm
-@pytest.mark.parametrize("option", ["--help", "--help-hidden", "--help-list"])
-def test_help(bench: WrapperBench, option: str) -> None:
-    assert bench.assert_same([option]).status == 0
-
-
 # ---- where we differ -----------------------------------------------------------------
 
 

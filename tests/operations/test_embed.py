@@ -57,6 +57,10 @@ def test_references(tmp_path: Path, llvm: Tool) -> None:
     code = read_host_files([library])
     assert code.hashes == {"aaaa", "bbbb"}
     assert not code.has_entries
+    entry = '@".offloading.entry.x" = weak global i8 0\n'
+    (tmp_path / "two.ll").write_text(referring("bbbb") + entry)
+    run_tool(llvm("clang"), "-c", "-emit-llvm", tmp_path / "two.ll", "-o", two)
+    assert read_host_files([two]).has_entries
 
 
 def test_no_references(tmp_path: Path) -> None:
@@ -74,16 +78,6 @@ def test_no_references(tmp_path: Path) -> None:
         read_host_files([bundle])
     with pytest.raises(UsageError, match=r"a bundle for \(looked in no file\)"):
         read_host_files([])
-
-
-@pytest.mark.llvm
-def test_entries_in_bitcode(tmp_path: Path, llvm: Tool) -> None:
-    for name in (".offloading.entry.x", "x"):
-        (tmp_path / "x.ll").write_text(
-            f'target triple = "{TRIPLE}"\n@"{name}" = weak global i8 0\n'
-        )
-        run_tool(llvm("clang"), "-c", "-emit-llvm", tmp_path / "x.ll", "-o", tmp_path / "x.bc")
-        assert read_host_files([tmp_path / "x.bc"]).has_entries == name.startswith(".")
 
 
 def test_entries_that_nobody_registers(tmp_path: Path) -> None:

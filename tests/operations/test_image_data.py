@@ -217,7 +217,7 @@ def test_host_of_coff(tmp_path: Path) -> None:
     problems: list[OffloadError] = []
     given = [bytes(data) for _, data in iter_image_data(path, skipped=problems.append)]
     assert (given, len(problems)) == ([b"code"], 1)
-    with pytest.raises(UnsupportedError, match="found COFF"):
+    with pytest.raises(UnsupportedError, match="expected an ELF file, found COFF"):
         list(iter_image_data(path))
 
 

@@ -44,11 +44,12 @@ def test_archives_from_elsewhere(library: Path, tmp_path: Path) -> None:
 
 
 def test_folders(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    folder = tmp_path / "demo"
-    (folder / "lib").mkdir(parents=True)
-    link(hip_objects, llvm("clang"), folder / "lib/a.so", "library-lld")
+    """The parts and the tree become the folder again; paths count as in it, though of a wheel."""
+    folder, inner = tmp_path / "demo", "demo-1.0.data/purelib/lib/a.so"
+    (folder / inner).parent.mkdir(parents=True)
+    link(hip_objects, llvm("clang"), folder / inner, "library-lld")
     link(hip_objects, llvm("clang"), folder / "b.so", "library-bfd", "z")
-    (folder / "link.so").symlink_to("lib/a.so")
+    (folder / "link.so").symlink_to(inner)
     (folder / "text").write_text("text")
     split_file(folder, tmp_path / "tree")
     split_file(folder, tmp_path / "parts", in_parts=True)
@@ -58,9 +59,9 @@ def test_folders(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
     for out in (tmp_path / "one", tmp_path / "two"):
         assert sorted(str(path.relative_to(out)) for path in out.rglob("*")) == names
-        for name in ("lib/a.so", "b.so"):
+        for name in (inner, "b.so"):
             assert bundles_of(out / name) == bundles_of(folder / name)
-        assert (out / "link.so").readlink() == Path("lib/a.so")
+        assert (out / "link.so").readlink() == Path(inner)
     archives = tmp_path / "tree/.kpack"
     shutil.copy(archives / "demo_gfx942.kpack", archives / "more.kpack")
     with pytest.raises(UsageError, match=r"more.kpack' has code for .*, which no library asks for"):
@@ -80,17 +81,6 @@ def test_folders(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
     for order in ([*parts, tmp_path / "link"], [tmp_path / "link", *parts]):
         with pytest.raises(OffloadError, match="is in the host's folder, too"):
             join_file(host, order, tmp_path / "three")
-
-
-def test_folder_of_an_unpacked_wheel(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:
-    """Markers and archives count by their paths in the folder, not by those after installation."""
-    folder = tmp_path / "demo"
-    library = folder / "demo-1.0.data/purelib/lib/a.so"
-    library.parent.mkdir(parents=True)
-    link(hip_objects, llvm("clang"), library, "library-lld")
-    split_file(folder, tmp_path / "tree")
-    join_file(tmp_path / "tree", [], tmp_path / "one")
-    assert bundles_of(tmp_path / "one" / library.relative_to(folder)) == bundles_of(library)
 
 
 def test_wheels(hip_objects: Path, llvm: Tool, tmp_path: Path) -> None:

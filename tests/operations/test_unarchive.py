@@ -20,7 +20,6 @@ from offload_tool.errors import FormatError, OffloadError
 from offload_tool.operations import unarchive
 from offload_tool.operations.unarchive import (
     ArchiveOptions,
-    MissingCodeObjectError,
     NotAnArchiveError,
     unbundle_archive,
 )
@@ -379,14 +378,6 @@ def test_archive_in_an_archive(tmp_path: Path) -> None:
     (tmp_path / "hda.a").write_bytes(archive((b"in.a/", inner), GOOD_MEMBER))
     unbundle_archive(tmp_path / "hda.a", {ONE: tmp_path / "out.a"})
     assert names(tmp_path / "out.a") == [f"good-{GPU}gfx906good.bc"]
-
-
-def test_thin_archives_in_a_circle(tmp_path: Path) -> None:
-    """Thin archives that contain each other do not loop: their members have no entries."""
-    (tmp_path / "one.a").write_bytes(thin(b"two.a"))
-    (tmp_path / "two.a").write_bytes(thin(b"one.a"))
-    with pytest.raises(MissingCodeObjectError):
-        unbundle_archive(tmp_path / "one.a", {ONE: tmp_path / "out.a"})
 
 
 @pytest.mark.parametrize("data", [b"", b"!<ar", b"text that is not an archive"])

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from offload_tool import ArchiveOptions, BundleEntryID, unbundle_archive
 from offload_tool.errors import OffloadError
-from offload_tool.formats.bundle.binary import TableForm, read_bundle
 from offload_tool.operations import unarchive
 from tests.formats.bundle.test_binary import bundle_of
 from tests.operations.archives import archive_of
@@ -91,15 +90,3 @@ def test_reasons_are_said_once(tmp_path: Path) -> None:
     with pytest.raises(OffloadError, match=r"m1\.o"):
         unbundle_archive(hda, outputs, warn=lines.append)
     assert len(lines) == 1
-
-
-@given(members(), st.integers(0, 3))
-def test_form(data: bytes, before: int) -> None:
-    """The fast path's table reader agrees with the regular one."""
-    view = memoryview(bytes(before) + data)
-    found = TableForm(IDS[:3]).read(view, before, len(view))
-    if found is not None:
-        bundle = read_bundle(view, before)
-        assert tuple(entry.id for entry in bundle.entries) == IDS[:3]
-        assert [(before + entry.offset, entry.size) for entry in bundle.entries] == found
-        assert bundle.size == len(data)

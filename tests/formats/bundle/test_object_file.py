@@ -167,9 +167,3 @@ def test_ids_that_occur_twice() -> None:
 def test_impossible_bundles(host: bytes, items: list[tuple[str, int]], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         plan_object_bundle(memoryview(host), items, path="h.o")
-
-
-def test_host_of_another_format() -> None:
-    """A file from which no sections can be removed is refused."""
-    with pytest.raises(UnsupportedError, match=r"expected an ELF file, found COFF.*bundler"):
-        plan_host(memoryview(make_coff()))

@@ -34,13 +34,6 @@ def test_placeholder_is_replaced(size: int, tmp_path: Path) -> None:
             assert bytes(new.content(number)) == bytes(old.content(number))
 
 
-def test_no_place() -> None:
-    data = memoryview(make_elf())
-    assert find_placeholder(data, path="x.o") is None
-    with pytest.raises(CodeObjectError, match=r"'x.o': expected a section .nv_fatbin .* none"):
-        plan_embedding(data, 5, path="x.o")
-
-
 NO_PLACEHOLDERS = (b"", PLACEHOLDER[:-1], PLACEHOLDER + b"\0", b"a fat binary")
 
 

@@ -169,25 +169,6 @@ def test_bitcode_of_an_older_llvm(compile_source: Compile, index: Index, tmp_pat
     assert symbols(old) == index(old)
 
 
-@pytest.fixture
-def untabled(llvm: Tool, compile_source: Compile, tmp_path: Path) -> Path:
-    """Return bitcode that has no symbol table: llvm-as makes none of assembler code."""
-    text = compile_source(SOURCE + ASM, [*X86, "-S", "-emit-llvm"])
-    made = tmp_path / "untabled.bc"
-    run_tool(llvm("llvm-as"), text, "-o", made)
-    return made
-
-
-@pytest.mark.llvm
-def test_bitcode_without_symbol_table(untabled: Path) -> None:
-    """Where the table is missing, the module has no symbols, and a warning says what to do."""
-    warnings: list[str] = []
-    assert member_symbols(memoryview(untabled.read_bytes()), warn=warnings.append) is None
-    assert warnings == [
-        "bitcode without a symbol table; write it with clang or opt, not llvm-as or llvm-link"
-    ]
-
-
 def block(number: int, content: bytes, size: int | None = None) -> bytes:
     content += bytes(-len(content) % 4)
     count = len(content) // 4 if size is None else size
@@ -325,7 +306,7 @@ def test_pe_image() -> None:
     assert member_symbols(memoryview(header[:76] + bytes(12) + table)) == b""
 
 
-UNTABLED = "without a symbol table"
+UNTABLED = "without a symbol table; write it with clang or opt, not llvm-as or llvm-link"
 UNREADABLE = {
     "magic-only": (b"BC\xc0\xde", "without a module"),
     "no-module": (b"BC\xc0\xde" + block(13, bytes(8)), "without a module"),
@@ -337,6 +318,7 @@ UNREADABLE = {
     "wrapper-cut": (b"\xde\xc0\x17\x0b" + bytes(8), "wrapper is cut short"),
     "wrapper-behind-end": (struct.pack("<5I", 0x0B17C0DE, 0, 20, 99, 0), "no bitcode"),
     # Tables of a form that is not known here.
+    "no-table": (b"BC\xc0\xde" + block(8, bytes(8)), UNTABLED),
     "version": (module(version=5), UNTABLED),
     "modules": (module(modules=2), UNTABLED),
     "two-modules": (module() + block(8, bytes(8)), UNTABLED),

@@ -8,7 +8,7 @@ import pytest
 
 from offload_tool.errors import FormatError
 from offload_tool.formats.objects.coff import is_coff, read_coff_sections
-from tests.formats.object_files import PREFIX, make_coff, make_image
+from tests.formats.object_files import PREFIX, make_coff
 
 
 def test_overlapping_names_do_not_fill_memory() -> None:
@@ -56,11 +56,3 @@ def test_bigobj() -> None:
     assert is_coff(memoryview(data))
     (row,) = read_coff_sections(memoryview(data))
     assert (row.name, data[row.offset : row.offset + row.size]) == (name, b"image")
-
-
-def test_image() -> None:
-    image = memoryview(make_image({b".offload": b"image"}))
-    assert is_coff(image)
-    (section,) = read_coff_sections(image)
-    content = bytes(image[section.offset : section.offset + section.size])
-    assert (section.name, content) == (b".offload", b"image")
