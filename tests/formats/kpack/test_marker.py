@@ -97,8 +97,7 @@ def test_broken_wrappers_are_refused(data: bytes, message: str) -> None:
 
 # -- marked wrappers ------------------------------------------------------------------------------
 
-ONE = KpackMarker("lib/a.so", ("../.kpack/demo_@GFXARCH@.kpack",))
-TWO = KpackMarker("lib/b.so", ("../.kpack/demo_@GFXARCH@.kpack",))
+OTHER = MARKER._replace(kernel_name="lib/b.so")
 
 
 def found(data: bytes) -> list[MarkedWrapper]:
@@ -108,8 +107,11 @@ def found(data: bytes) -> list[MarkedWrapper]:
 
 @pytest.mark.parametrize("relocated", [False, True])
 def test_linked_file(relocated: bool) -> None:
-    data = marked_program((ONE, 0), (TWO, 3), relocated=relocated)
-    assert found(data) == [MarkedWrapper(0, "lib/a.so#0", ONE), MarkedWrapper(1, "lib/b.so#3", TWO)]
+    data = marked_program((MARKER, 0), (OTHER, 3), relocated=relocated)
+    assert found(data) == [
+        MarkedWrapper(0, "lib/a.so#0", MARKER),
+        MarkedWrapper(1, "lib/b.so#3", OTHER),
+    ]
     tables = read_elf_tables(memoryview(data))
     assert is_marked(tables, 1)
 
@@ -117,29 +119,29 @@ def test_linked_file(relocated: bool) -> None:
 @pytest.mark.parametrize("magic", [KPACKED, EMBEDDED])
 def test_object(magic: bytes) -> None:
     """An object's wrapper is followed by its relocation, and known by what it leads to."""
-    assert found(marked_object(ONE, 2, magic=magic)) == [MarkedWrapper(0, "lib/a.so#2", ONE)]
+    assert found(marked_object(MARKER, 2, magic=magic)) == [MarkedWrapper(0, "lib/a.so#2", MARKER)]
 
 
 def test_wrapper_of_a_bundle() -> None:
     """What has its bundle, or a marker in another object, has none to be read."""
-    assert found(marked_object(ONE, 0, magic=EMBEDDED, addend=0)) == []
-    assert found(marked_object(ONE, 0, symbol=2)) == []
-    assert found(marked_object(ONE, 0, home=0xFFF1)) == []
-    data = marked_object(ONE, 0)
+    assert found(marked_object(MARKER, 0, magic=EMBEDDED, addend=0)) == []
+    assert found(marked_object(MARKER, 0, symbol=2)) == []
+    assert found(marked_object(MARKER, 0, home=0xFFF1)) == []
+    data = marked_object(MARKER, 0)
     assert found(data.replace(struct.pack("<QQ", 8, 1 << 32 | 1), struct.pack("<QQ", 0, 1))) == []
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (marked_object(ONE, 0, symbol=3), "expected a symbol below 3"),
-        (marked_object(ONE, 0, table=5), "expected a table of symbols"),
-        (marked_object(ONE, 0, addend=-1), "expected a symbol within its section"),
-        (marked_object(ONE, 0, addend=9999), "expected a symbol within its section"),
-        (marked_object(ONE, 0, home=77), "expected a symbol within its section"),
-        (marked_object(ONE, 0, addend=0), "expected a map at byte 0"),
+        (marked_object(MARKER, 0, symbol=3), "expected a symbol below 3"),
+        (marked_object(MARKER, 0, table=5), "expected a table of symbols"),
+        (marked_object(MARKER, 0, addend=-1), "expected a symbol within its section"),
+        (marked_object(MARKER, 0, addend=9999), "expected a symbol within its section"),
+        (marked_object(MARKER, 0, home=77), "expected a symbol within its section"),
+        (marked_object(MARKER, 0, addend=0), "expected a map at byte 0"),
         (
-            marked_program((ONE, 0)).replace(
+            marked_program((MARKER, 0)).replace(
                 struct.pack("<Q", 0x400000 + 144), struct.pack("<Q", 0x900000)
             ),
             "expected address 0x900000 in a loaded segment",
