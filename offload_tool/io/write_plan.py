@@ -19,7 +19,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from offload_tool.errors import FileError
-from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
+from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_file
 
 HOST = -1
 """The number of the edited file."""
@@ -122,6 +122,11 @@ class FilePlan(NamedTuple):
         """Append the file to `out`; raise FileError if a source is shorter or the disk full."""
         out.reserve(self.size)
         out.append(self._parts())
+
+    def write(self, path: StrPath, *, keep_equal: bool = False) -> None:
+        """Write the file at `path`; errors and `keep_equal` as of `replace_file`."""
+        with replace_file(path, keep_equal=keep_equal) as out:
+            self.write_to(out)
 
     def _parts(self) -> Iterator[bytes | memoryview | FileRange | int]:
         position = 0

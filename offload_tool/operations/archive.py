@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from offload_tool.errors import UsageError
 from offload_tool.formats.objects.ar import NewMember, member_symbols, plan_archive
-from offload_tool.io import InputFile, StrPath, replace_file
+from offload_tool.io import InputFile, StrPath
 from offload_tool.io.write_plan import file_plan
 
 
@@ -38,9 +38,7 @@ def create_archive(
     contents = [
         file_plan(path, member.size) for (_, path), member in zip(members, described, strict=True)
     ]
-    plan = plan_archive(described).plan(contents)
-    with replace_file(output, keep_equal=keep_equal) as out:
-        plan.write_to(out)
+    plan_archive(described).plan(contents).write(output, keep_equal=keep_equal)
 
 
 def _check_names(members: Sequence[tuple[str, StrPath]]) -> None:

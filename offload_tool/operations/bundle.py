@@ -97,9 +97,7 @@ def write_bundle(
         if host is not None:
             if compression is not None and warn is not None:
                 warn("no compression: the code objects are sections of the host's object file")
-            with replace_file(output, keep_equal=keep_equal) as out:
-                _plan_object(contents, host).write_to(out)
-            return None
+            return _write(_plan_object(contents, host), output, None, keep_equal=keep_equal)
         if file_type in COMMENT_MARKS:
             comment = COMMENT_MARKS[file_type]
             for item in contents:
@@ -110,10 +108,16 @@ def write_bundle(
                 ((str(item.id), len(item.content)) for item in contents), alignment
             )
             plan = layout.plan(item.range for item in contents)
-        with replace_file(output, keep_equal=keep_equal) as out:
-            if compression is not None:
-                return compress_plan(out, plan, compression)
-            plan.write_to(out)
+        return _write(plan, output, compression, keep_equal=keep_equal)
+
+
+def _write(
+    plan: FilePlan, output: StrPath, compression: Compression | None, *, keep_equal: bool
+) -> CompressionReport | None:
+    with replace_file(output, keep_equal=keep_equal) as out:
+        if compression is not None:
+            return compress_plan(out, plan, compression)
+        plan.write_to(out)
     return None
 
 
@@ -199,8 +203,4 @@ def repack_bundle(
         entries = opened.entries
         layout = plan_bundle([(entry.id, entry.size) for entry in entries], alignment)
         plan = layout.plan(opened.content.range(entry.offset, entry.size) for entry in entries)
-        with replace_file(output, keep_equal=keep_equal) as out:
-            if compression is None:
-                plan.write_to(out)
-                return
-            compress_plan(out, plan, compression)
+        _write(plan, output, compression, keep_equal=keep_equal)

@@ -114,16 +114,14 @@ def embed_bundle(
         if options.as_archive:
             names = "\0".join([*hip_fatbin.symbol_names(hashes, for_all=for_all), ""]).encode()
             plan = plan_archive([NewMember(_MEMBER, plan.size, names)]).plan([plan])
-        with replace_file(output, keep_equal=keep_equal) as out:
-            plan.bound(b"", [source] if is_wanted else [b""]).write_to(out)
+        plan.bound(b"", [source] if is_wanted else [b""]).write(output, keep_equal=keep_equal)
 
 
 def embed_tools_marker(marker: StrPath, output: StrPath, *, host_triple: str) -> None:
     """Write the object with a linked file's kpack marker, for AMD's tools; raise UsageError."""
     with InputFile(marker) as source:
         plan = hip_fatbin.plan_embedding([], len(source), host_triple, into=hip_fatbin.TOOLS_MARKER)
-        with replace_file(output) as out:
-            plan.bound(b"", [source]).write_to(out)
+        plan.bound(b"", [source]).write(output)
 
 
 def read_host_files(paths: Sequence[StrPath]) -> host_symbols.HipHostCode:
@@ -210,8 +208,7 @@ def embed_cuda_fatbin(
                 out.copy(host)
             return
         plan = object_section.plan_embedding(host.data, len(images), path=host_object)
-        with replace_file(output, keep_equal=keep_equal) as out:
-            plan.bound(host, [images]).write_to(out)
+        plan.bound(host, [images]).write(output, keep_equal=keep_equal)
 
 
 def embed_offload_binary(
@@ -226,8 +223,7 @@ def embed_offload_binary(
             section_type=SHT_LLVM_OFFLOADING,
             alignment=_OFFLOADING_ALIGNMENT,
         )
-        with replace_file(output, keep_equal=keep_equal) as out:
-            plan.bound(host, [images]).write_to(out)
+        plan.bound(host, [images]).write(output, keep_equal=keep_equal)
 
 
 # -- kpack archives ----------------------------------------------------------------------
@@ -282,8 +278,7 @@ def mark_host_file(path: StrPath, output: StrPath) -> None:
             parts += [source.range(done, at - done), hip_fatbin.KPACKED]
             done = at + len(hip_fatbin.KPACKED)
         parts.append(source.range(done, len(source) - done))
-        with replace_file(output) as out:
-            FilePlan.of(parts).write_to(out)
+        FilePlan.of(parts).write(output)
 
 
 def interface_of(paths: Sequence[StrPath]) -> str:

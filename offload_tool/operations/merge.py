@@ -32,7 +32,7 @@ from offload_tool.formats.kpack.archive import copied_image, read_kpack, spooled
 from offload_tool.formats.objects.ar import NewMember, member_symbols, plan_archive
 from offload_tool.formats.offload_binary import read_offload_binary
 from offload_tool.formats.targets.bundle_entry_id import OffloadKind, find_conflicts
-from offload_tool.io import FileRange, InputFile, StrPath, replace_file
+from offload_tool.io import FileRange, InputFile, StrPath
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.bundle import Compression, compress_plan
@@ -86,8 +86,7 @@ def merge_files(paths: Sequence[StrPath], output: StrPath, *, keep_equal: bool =
         merger = _Merger(stack.enter_context(Spool()))
         files = [stack.enter_context(InputFile(path)) for path in paths]
         merged = merger.merge([Location.of(file, str(file.path)) for file in files])
-        with replace_file(output, keep_equal=keep_equal) as out:
-            merged.write_to(out)
+        merged.write(output, keep_equal=keep_equal)
 
 
 class _Merger:

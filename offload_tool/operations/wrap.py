@@ -31,7 +31,7 @@ from offload_tool.formats.registration_ir import (
 )
 from offload_tool.formats.targets import triple as triples
 from offload_tool.formats.targets.target_id import TargetID
-from offload_tool.io import InputFile, StrPath, replace_file
+from offload_tool.io import InputFile, StrPath
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.util.frozen import frozen
@@ -149,8 +149,7 @@ def wrap_images(
             plan = _plan_object(registration, compiler)
         else:
             plan = _plan_bitcode(registration, files, compiler)
-        with replace_file(output, keep_equal=keep_equal) as out:
-            plan.bound(b"", files).write_to(out)
+        plan.bound(b"", files).write(output, keep_equal=keep_equal)
 
 
 def registered_id(text: str, *, allow_unknown: bool = False) -> str:

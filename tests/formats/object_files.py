@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from offload_tool.formats.objects.ar import NewMember, plan_archive
-from offload_tool.io import InputFile, replace_file
+from offload_tool.io import InputFile
 from offload_tool.io.write_plan import FilePlan, Source
 from tests.conftest import run_tool
 
@@ -51,15 +51,14 @@ CLASSES = {"32le": (1, "<"), "32be": (1, ">"), "64le": (2, "<"), "64be": (2, ">"
 
 def assemble(plan: FilePlan, host: bytes, contents: Sequence[bytes], tmp_path: Path) -> bytes:
     """Write a plan to a file and give the bytes of that file."""
-    with replace_file(tmp_path / "assembled") as out:
-        plan.bound(host, contents).write_to(out)
+    plan.bound(host, contents).write(tmp_path / "assembled")
     return (tmp_path / "assembled").read_bytes()
 
 
 def write_file(path: Path, plan: FilePlan, host: Path, contents: Sequence[Source] = ()) -> None:
     """Write a plan with the host as file, as the tools do."""
-    with InputFile(host) as file, replace_file(path) as out:
-        plan.bound(file, contents).write_to(out)
+    with InputFile(host) as file:
+        plan.bound(file, contents).write(path)
 
 
 def archive_bytes(members: Sequence[tuple[str, bytes]]) -> bytes:

@@ -18,7 +18,7 @@ from offload_tool.formats.zip_writer import (
     packed_member,
     plan_zip,
 )
-from offload_tool.io import InputFile, replace_file
+from offload_tool.io import InputFile
 
 CONTENT = b"content"
 
@@ -39,8 +39,7 @@ def copied(data: bytes, tmp_path: Path) -> zipfile.ZipFile:
         zipfile.ZipFile(io.BytesIO(data)) as old,
     ):
         rows = [copied_member(row, source, label="old") for row in old.infolist()]
-        with replace_file(tmp_path / "new.zip") as out:
-            plan_zip(rows).write_to(out)
+        plan_zip(rows).write(tmp_path / "new.zip")
     return zipfile.ZipFile(tmp_path / "new.zip")
 
 
@@ -93,8 +92,7 @@ def test_large_numbers(tmp_path: Path) -> None:
     # As if the member before it had so many bytes.
     behind = stored("behind")
     before = PackedMember(large.row, large.parts, 7 << 32)
-    with replace_file(tmp_path / "tail") as out:
-        plan_zip([before, behind]).write_to(out)
+    plan_zip([before, behind]).write(tmp_path / "tail")
     data = (tmp_path / "tail").read_bytes()
     central = data.index(b"PK\1\2")
     extra = struct.pack("<2H2Q", 1, 16, 5 << 32, 6 << 32) + struct.pack("<2H2s", 0x7875, 2, b"ab")
@@ -108,8 +106,7 @@ def test_large_numbers(tmp_path: Path) -> None:
 
 def test_many_members(tmp_path: Path) -> None:
     count = 1 << 16
-    with replace_file(tmp_path / "many.zip") as out:
-        plan_zip([stored(str(number)) for number in range(count)]).write_to(out)
+    plan_zip([stored(str(number)) for number in range(count)]).write(tmp_path / "many.zip")
     with zipfile.ZipFile(tmp_path / "many.zip") as made:
         assert len(made.namelist()) == count
         assert made.read(str(count - 1)) == CONTENT
