@@ -55,7 +55,7 @@ from offload_tool.formats.objects.device_elf import read_code_object
 from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.offload_binary import iter_offload_binaries, unpacked
 from offload_tool.formats.targets import triple
-from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
+from offload_tool.formats.targets.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import effective_budget
 from offload_tool.util.frozen import frozen, replaced
@@ -93,6 +93,11 @@ class FoundImage:
     """Kind of the content in the container: ``object``, ``bitcode``, ``ptx``, ..."""
     unpacked_size: int | None = None
     """Bytes after decompression, if the image itself is compressed (CUDA)."""
+
+    @property
+    def is_host(self) -> bool:
+        """Whether it is a bundle's host entry."""
+        return self.kind == OffloadKind.HOST
 
     @property
     def entry_id(self) -> BundleEntryID:
@@ -148,6 +153,11 @@ class FoundContainer:
     def label(self) -> str:
         """File and member, for messages."""
         return self.location.label
+
+    @property
+    def device_images(self) -> list[FoundImage]:
+        """The images without host entries."""
+        return [image for image in self.images if not image.is_host]
 
     def in_file(self, offset: int) -> int | None:
         """Return the offset in the file for one at `location`; None if it is not in the file."""

@@ -130,7 +130,7 @@ class _Library:
         targets = Counter(map(_loaded_as, (entry for entry, _ in entries)))
         wanted = any(rule.same_kernels or rule.no_spills for rule in self.rules)
         for at, image in enumerate(found.images):
-            if image.kind == OffloadKind.HOST:
+            if image.is_host:
                 continue
             if wanted or is_part or targets[_loaded_as(image.entry_id)] > 1:
                 kernels = kernels_of(image, found, skipped=skipped, silent=note)
@@ -285,8 +285,7 @@ def _stored(found: FoundContainer) -> int:
         return found.size
     if found.container is FileFormat.KPACK_MARKER:  # the images are in other files
         return 0
-    images = (image for image in found.images if image.kind != OffloadKind.HOST)
-    return sum(image.content.size for image in images)
+    return sum(image.content.size for image in found.device_images)
 
 
 def _loaded_as(entry: BundleEntryID) -> tuple[str, str]:
@@ -391,7 +390,7 @@ def _code_of(found: FoundContainer, skipped: _Skipped) -> dict[str, tuple[bytes,
     """Return a code digest and the size in bytes of each target's image."""
     codes = {}
     for image in found.images:
-        if image.kind == OffloadKind.HOST or image.entry_id.target_id in ("", SPIRV_PROCESSOR):
+        if image.is_host or image.entry_id.target_id in ("", SPIRV_PROCESSOR):
             continue
         try:
             data = image.content.view()

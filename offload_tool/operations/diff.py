@@ -23,7 +23,6 @@ from offload_tool.formats.cuda.ptx import ptx_statements
 from offload_tool.formats.kernel import Kernel, stable_name
 from offload_tool.formats.kernel_info.reader import read_machine_code
 from offload_tool.formats.objects.elf.reader import is_elf_header
-from offload_tool.formats.targets.bundle_entry_id import OffloadKind
 from offload_tool.io import StrPath
 from offload_tool.operations.list_images import kernels_of
 
@@ -200,8 +199,7 @@ def compare_builds(
 
 def _check_images(path: StrPath, skipped: _Skipped, notes: _Note) -> None:
     """Report unreadable files and the lack of images, as `_read_build` does."""
-    found = (image for found in find_containers(path, skipped=skipped) for image in found.images)
-    count = sum(image.kind != OffloadKind.HOST for image in found)
+    count = sum(len(found.device_images) for found in find_containers(path, skipped=skipped))
     if not count and notes is not None:
         notes(_NO_IMAGES.format(path))
 
@@ -209,15 +207,14 @@ def _check_images(path: StrPath, skipped: _Skipped, notes: _Note) -> None:
 def _read_build(path: StrPath, skipped: _Skipped, notes: _Note) -> _Build:
     build: _Build = defaultdict(_TargetContent)
     for found in find_containers(path, skipped=skipped):
-        for image in found.images:
-            if image.kind != OffloadKind.HOST:
-                content = build[_library(path, found), image.target_id or image.triple]
-                kernels = kernels_of(image, found, skipped=skipped, silent=notes)
-                if kernels is None:
-                    content.images += 1
-                    content.loaded += image.size
-                else:
-                    content.add(image.content.view(), kernels, path=found.label)
+        for image in found.device_images:
+            content = build[_library(path, found), image.target_id or image.triple]
+            kernels = kernels_of(image, found, skipped=skipped, silent=notes)
+            if kernels is None:
+                content.images += 1
+                content.loaded += image.size
+            else:
+                content.add(image.content.view(), kernels, path=found.label)
     if not build and notes is not None:
         notes(_NO_IMAGES.format(path))
     return build

@@ -22,7 +22,6 @@ from offload_tool.containers.find import FoundContainer, FoundImage, find_contai
 from offload_tool.errors import OffloadError, UnsupportedError
 from offload_tool.formats.magic import BITCODES, SPIRVS, begins
 from offload_tool.formats.objects.elf.reader import EM_AMDGPU, EM_CUDA, ElfTables, is_elf_header
-from offload_tool.formats.targets.bundle_entry_id import OffloadKind
 from offload_tool.io import StrPath
 from offload_tool.io.output_folder import new_folder
 from offload_tool.operations.match import BEGIN_SIZE, Device, Load, RequestedDevices
@@ -109,7 +108,7 @@ def extract_device_images(
 def _loads(found: FoundContainer, requested: RequestedDevices) -> dict[str, list[tuple[str, Load]]]:
     """Return the wanted images by their IDs, each with the devices that load it."""
     if not requested.devices:
-        return {image.id: [] for image in found.images if image.kind != OffloadKind.HOST}
+        return {image.id: [] for image in found.device_images}
     loads: dict[str, list[tuple[str, Load]]] = {}
     for _, (device, load) in requested.loads(found):
         loads.setdefault(load.id, []).append((device, load))

@@ -219,7 +219,7 @@ def kernels_of(
     silent: Callable[[str], None] | None = None,
 ) -> tuple[Kernel, ...] | None:
     """Return an image's kernels, or None after a call of `silent` or `skipped` (`iter_kernels`)."""
-    if image.kind == OffloadKind.HOST:
+    if image.is_host:
         return None
     label = f"{found.label}, {image.id}"
     try:

@@ -250,7 +250,7 @@ class RequestedDevices:
 
     def loads(self, found: FoundContainer) -> list[tuple[int, tuple[str, Load]]]:
         """Return the images that the devices load: index, device, and reason."""
-        self._present.update((i.id, None) for i in found.images if i.kind != OffloadKind.HOST)
+        self._present.update((image.id, None) for image in found.device_images)
         loads = []
         for device in self.devices:
             for index, load in explain_loads(found, device).items():
@@ -276,7 +276,7 @@ def match_images(
     :raises FormatError, UnsupportedError, FileError: the file is broken, unsupported or unusable.
     """
     for found in find_containers(path, skipped=skipped):
-        images = [i for i in found.images if i.kind != OffloadKind.HOST or device.is_host]
+        images = [i for i in found.images if not i.is_host or device.is_host]
         if not images or is_linked_for(candidates_of(found.linked), device):
             continue
         served = explain_loads(replaced(found, images=tuple(images)), device)

@@ -31,7 +31,7 @@ from offload_tool.formats.cuda.fatbin import CudaEntry, CudaImage, cuda_header, 
 from offload_tool.formats.kpack.archive import copied_image, read_kpack, spooled_kpack
 from offload_tool.formats.objects.ar import NewMember, member_symbols, plan_archive
 from offload_tool.formats.offload_binary import read_offload_binary
-from offload_tool.formats.targets.bundle_entry_id import OffloadKind, find_conflicts
+from offload_tool.formats.targets.bundle_entry_id import find_conflicts
 from offload_tool.io import FileRange, InputFile, StrPath
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
@@ -67,7 +67,7 @@ class _Entry:
 
 
 def _order(image: FoundImage) -> tuple[bool, str, str, str]:
-    return image.kind != OffloadKind.HOST, image.target_id, image.kind, image.triple
+    return not image.is_host, image.target_id, image.kind, image.triple
 
 
 def merge_files(paths: Sequence[StrPath], output: StrPath, *, keep_equal: bool = False) -> None:
@@ -283,22 +283,22 @@ def _merged_entries(inputs: Sequence[Sequence[_Entry]]) -> list[_Entry]:
             other = entries.setdefault(name, entry)
             if other is entry:
                 continue
-            if entry.image.kind != OffloadKind.HOST:
+            if not entry.image.is_host:
                 both = f"'{other.input.label}' and '{entry.input.label}'"
                 raise MergeError(f"{both} both have an entry for '{name}'; take one out (thin)")
             # Host objects are compared after extraction.
             are_objects = all(one.image.content.is_host_object for one in (other, entry))
             if not are_objects and other.content.data != entry.content.data:
                 raise _contradiction(other.input, "one host entry", entry.input, "another")
-    hosts = [{e.image.id for e in group if e.image.kind == OffloadKind.HOST} for group in inputs]
+    hosts = [{e.image.id for e in group if e.image.is_host} for group in inputs]
     named = [f"host entry {', '.join(sorted(ids))}" if ids else "no host entry" for ids in hosts]
     for group, name in zip(inputs, named, strict=True):
         if name != named[0]:
             raise _contradiction(inputs[0][0].input, named[0], group[0].input, name)
     merged = sorted(entries.values(), key=lambda entry: _order(entry.image))
-    if len(inputs[0]) > 1 and inputs[0][-1].image.kind == OffloadKind.HOST:
+    if len(inputs[0]) > 1 and inputs[0][-1].image.is_host:
         # In bundles of relocatable device code, the host stays last.
-        merged.sort(key=lambda entry: entry.image.kind == OffloadKind.HOST)
+        merged.sort(key=lambda entry: entry.image.is_host)
     spellings = [f"{entry.image.id} ({entry.input.label})" for entry in merged]
     problems = find_conflicts([entry.image.entry_id for entry in merged], spellings)
     if problems:

@@ -19,7 +19,6 @@ from offload_tool.containers.find import FoundContainer, FoundImage
 from offload_tool.errors import ContentError, OffloadError
 from offload_tool.formats.magic import ZIP_MEMBER, begins
 from offload_tool.formats.objects.elf.reader import ET_REL, ElfTables, is_elf_header
-from offload_tool.formats.targets.bundle_entry_id import OffloadKind
 from offload_tool.io import InputFile, StrPath
 from offload_tool.operations.list_images import DeviceImage, counted, listed_images
 from offload_tool.util.frozen import frozen, replaced
@@ -91,14 +90,14 @@ def summarise(images: Sequence[DeviceImage]) -> SizeReport:
             kinds=(image.kind,),
         )
         for image in images
-        if image.kind != OffloadKind.HOST
+        if not image.is_host
     ]
     groups: defaultdict[tuple[str, str | None, int], list[DeviceImage]] = defaultdict(list)
     for image in images:
         groups[image.file, image.member, image.index].append(image)
     containers = []
     for location, group in groups.items():
-        sizes = [image.size for image in group if image.kind != OffloadKind.HOST]
+        sizes = [image.size for image in group if not image.is_host]
         sums = len(sizes), sum(sizes), group[0].container_size
         containers.append(SizeRow(*sums, *location, group[0].container))
     stored = sum(row.stored for row in containers)
@@ -107,7 +106,7 @@ def summarise(images: Sequence[DeviceImage]) -> SizeReport:
         size=sum(row.size for row in device),
         stored=stored,
         overhead=stored - sum(image.stored_size for image in images),
-        host=sum(image.stored_size for image in images if image.kind == OffloadKind.HOST),
+        host=sum(image.stored_size for image in images if image.is_host),
         targets=_summed(device, "target"),
         files=_summed(containers, "file"),
         members=_summed((row for row in containers if row.member is not None), "file", "member"),
@@ -155,7 +154,7 @@ class Intermediates:
 
     def add(self, image: DeviceImage, source: FoundImage, found: FoundContainer) -> None:
         """Add an image; call before the next one is requested."""
-        if image.kind == OffloadKind.HOST:
+        if image.is_host:
             return
         if image.file not in self._stages:
             self._stages[image.file] = _stage_of(image, found)

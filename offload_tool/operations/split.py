@@ -252,9 +252,7 @@ class _Splitting:
         check_only_bundles(tables, bundles)
 
     def _collect_images(self, found: FoundContainer, key: str) -> None:
-        for image in found.images:
-            if image.kind == OffloadKind.HOST:
-                continue
+        for image in found.device_images:
             target_id = _target_id(found, image)
             rows = self.images.setdefault(target_id, [])
             if rows and rows[-1].key == key:
@@ -268,9 +266,7 @@ class _Splitting:
     def _record_left(self, found: FoundContainer, name: str) -> None:
         if found.container in (FileFormat.KPACK, FileFormat.KPACK_MARKER):
             return
-        for image in found.images:
-            if image.kind == OffloadKind.HOST:
-                continue
+        for image in found.device_images:
             self.left[name] += 1
             if image.kind not in OffloadKind.ANY_HIP and image.image_kind not in COMPILED_LATER:
                 self.others.add(image.target_id)

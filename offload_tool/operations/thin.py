@@ -54,7 +54,6 @@ from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import ET_REL, ElfTables, read_elf_tables
 from offload_tool.formats.objects.elf.segments import Replacement, plan_shrunk_elf
 from offload_tool.formats.offload_binary import read_offload_binary
-from offload_tool.formats.targets.bundle_entry_id import OffloadKind
 from offload_tool.formats.wheel import is_wheel
 from offload_tool.io import FileRange, InputFile, StrPath
 from offload_tool.io.spool import Spool
@@ -187,7 +186,7 @@ class _Thinner:
 
     def _select(self, found: FoundContainer, *, whole: bool = False) -> list[int] | None:
         """Count the kept images; return their indexes, or None if all are kept, as with `whole`."""
-        kept = {at for at, image in enumerate(found.images) if image.kind == OffloadKind.HOST}
+        kept = {at for at, image in enumerate(found.images) if image.is_host}
         hosts = len(kept)
         self.loads.update(dict.fromkeys(load for _, load in self.requested.loads(found)))
         for device in self.requested.devices:
