@@ -59,6 +59,17 @@ def random_options(rng: random.Random) -> list[str]:
     return found + (["-g"] if rng.random() < 0.2 else [])
 
 
+def fatbinary(nvidia: Tool, folder: Path, images: list[Image], *options: str) -> bytes:
+    """Return what NVIDIA's program writes of files, as ``f.fatbin``."""
+    command = [nvidia("fatbinary"), f"--create={folder}/f.fatbin", *options]
+    for number, image in enumerate(images):
+        (folder / str(number)).write_bytes(image.content)
+        name = image.processor.removeprefix("sm_")
+        command.append(f"--image3=kind={image.kind},sm={name},file={folder}/{number}")
+    run_tool(*command)
+    return (folder / "f.fatbin").read_bytes()
+
+
 def contents(data: bytes) -> list[tuple[str, str, bytes]]:
     return [(i.image_kind, i.processor, content_of(data, i)) for i in images_of(data)]
 
@@ -84,18 +95,12 @@ def test_random_as_fatbinary(seed: int, nvidia: Tool, cubins: list[Image], tmp_p
     """What `fatbinary` writes of files, with its options, is read and written too."""
     rng = random.Random(1000 + seed)
     images, style = random_images(rng, cubins), random_options(rng)
-    command = [nvidia("fatbinary"), f"--create={tmp_path}/theirs", *style]
-    for number, image in enumerate(images):
-        (tmp_path / str(number)).write_bytes(image.content)
-        name = image.processor.removeprefix("sm_")
-        command.append(f"--image3=kind={image.kind},sm={name},file={tmp_path}/{number}")
     identifier = rng.choice([images[0].identifier, ""])
     options = next((image.options for image in images if image.options), "")
-    command += [f"-ident={identifier}"] if identifier else []
-    command += [f"-cmdline={options}"] if options else []
-    run_tool(*command)
-    images = [image._replace(identifier=identifier) for image in images]
-    check((tmp_path / "theirs").read_bytes(), images, style)
+    more = [f"-ident={identifier}"] if identifier else []
+    more += [f"-cmdline={options}"] if options else []
+    theirs = fatbinary(nvidia, tmp_path, images, *style, *more)
+    check(theirs, [image._replace(identifier=identifier) for image in images], style)
 
 
 def test_wrong_processor(cubins: list[Image]) -> None:
@@ -134,17 +139,12 @@ def test_concatenated(
     mode: str, name: str, nvidia: Tool, cubins: list[Image], tmp_path: Path
 ) -> None:
     """Images that fatbinary compresses together are read one by one, as cuobjdump does."""
-    command = [nvidia("fatbinary"), f"--create={tmp_path}/f.fatbin", "-64", "-concat"]
-    command += ["-compress-all", f"-compress-mode={mode}", "-cmdline=-O2"]
-    command += [f"-ident={name}"] if name else []
-    for number, image in enumerate([*cubins, Image("ptx", "sm_80", ptx("sm_80"))]):
-        (tmp_path / str(number)).write_bytes(image.content)
-        sm = image.processor.removeprefix("sm_")
-        command.append(f"--image3=kind={image.kind},sm={sm},file={tmp_path}/{number}")
-    run_tool(*command)
+    options = ["-64", "-concat", "-compress-all", f"-compress-mode={mode}", "-cmdline=-O2"]
+    options += [f"-ident={name}"] if name else []
+    images = [*cubins, Image("ptx", "sm_80", ptx("sm_80"))]
+    data = fatbinary(nvidia, tmp_path, images, *options)
     for what in ("-xelf", "-xptx"):
         run_tool(nvidia("cuobjdump"), what, "all", "f.fatbin", cwd=tmp_path)
-    data = (tmp_path / "f.fatbin").read_bytes()
     found = contents(data)
     assert {image.identifier for image in images_of(data)} == {name}
     assert len(found) == len(cubins) + 1
