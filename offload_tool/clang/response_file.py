@@ -2,9 +2,9 @@ r"""Response files: an argument ``@FILE`` stands for the arguments that FILE hol
 
 LLVM's tools and clang's driver share these rules. Blanks and line ends separate arguments; single
 and double quotes keep them. A backslash escapes the next character, also within quotes. An open
-quote ends with the file. An empty argument cannot be written, and a NUL ends an argument. A file in
-UTF-16 has a byte order mark; one in UTF-8 may have one. Response files may name further ones,
-relative to the working directory. If the file does not exist, the argument stays unchanged.
+quote ends with the file, a NUL an argument; an empty one cannot be written. A file may begin with a
+byte order mark of UTF-8 or UTF-16. It may name further ones, relative to the working directory.
+Without the file, the argument stays unchanged.
 
 Configuration files of clang also have comments and continued lines. A file that they include is
 relative to their own directory.

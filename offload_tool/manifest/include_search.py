@@ -8,10 +8,9 @@ yield the lookups, without parsing directives again:
   any other directory of the search path, or next to a file that was read.
 - Names of failed ``__has_include`` are in the text of the files that were read.
 
-Both yield too many names, such as those of an ``#include <x.h>`` in a comment. So a file that
-appears under such a name only makes the preprocessor run again; if it reads the same files, the
-output is current. (Clang lists in a depfile what ``__has_include`` and ``__has_embed`` find: 19.1
-and 22.1, observed.)
+Both yield too many names, so a file that appears under one only makes the preprocessor run again;
+if it reads the same files, the output is current. (Clang lists in a depfile what ``__has_include``
+and ``__has_embed`` find: 19.1 and 22.1, observed.)
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 r"""The files that a pass has read, and its lookups.
 
-The depfile of a compile lists the files that it has read. It is invalid if it does not name the
-source: with ``-save-temps`` each job of a compile writes one, and a compiler cache may restore the
-output without one. The preprocessor runs then. A depfile replaces backslashes in names by slashes:
-that of a compile of ``a\b.hip`` lists ``a/b.hip``. The original name is searched in the command's
-arguments, then on disk. Files that the assembler reads are in no depfile (`source_text`).
-
-Source: clang 22.1.8, observed.
+The depfile of a compile lists the files that it has read. If it does not name the source, it is
+another job's (``-save-temps``), or a compiler cache has restored the output without one, and the
+preprocessor runs. A depfile replaces backslashes in names by slashes; the original name is searched
+in the command's arguments, then on disk. Files that the assembler reads are in no depfile
+(`source_text`). Source: clang 22.1.8, observed.
 """
 
 from __future__ import annotations

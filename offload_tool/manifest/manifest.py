@@ -17,19 +17,16 @@ On disk it is a text of four lines of JSON next to the output, ``.<name>.manifes
     the inputs outside, and the names under which these are looked up
     their stat() records
 
-The records of several passes that make one output are one file: a line of the output, its stat()
-record, and then the four lines of each pass: see `OutputRecord`.
+The last two lines are mostly equal for all sources; equal ones are parsed and checked once. The
+records of several passes that make one output are one file: a line of the output, its stat()
+record, and then the four lines of each pass (`OutputRecord`). A damaged record, or one of another
+version, is ignored: the pass runs.
 
-A damaged record, or one of another version, is ignored: the pass runs.
-
-Real passes read hundreds of headers outside the working directory, the same ones for each source.
-Equal lines of two manifests are parsed and checked once.
-
-A preprocessor identifies files and directories by inode. ``#pragma once`` and ``#import`` skip a
-file that was read under another name, and of two names of one search directory, it drops one. A
-copy of the same content is another file, so the result may change although no content does. Source:
-clang 22.1.8, observed: a link to a header with ``#pragma once`` that becomes a copy is a
-redefinition; ``#include_next`` counts a directory and a link to it as one.
+A preprocessor identifies files and directories by inode: ``#pragma once`` and ``#import`` skip a
+file that was read under another name, and of two names of one search directory, it drops one. So a
+copy of the same content is another file. Source: clang 22.1.8, observed: a link to a header with
+``#pragma once`` that becomes a copy is a redefinition; ``#include_next`` counts a directory and a
+link to it as one.
 """
 
 from __future__ import annotations

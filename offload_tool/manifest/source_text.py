@@ -10,17 +10,14 @@ they find; those they miss appear only in the text of the files::
 Names in angles within a macro's body or argument are unknown, too, as macros may change them. In
 files outside of the working directory, as of an installed toolkit, they count as spelled.
 
-**Whether a file has** ``#embed``. A depfile lists what that reads, but does not say how.
-
 **Statements by which the assembler reads files**::
 
     asm(".incbin \"table.bin\"");        R"(.INCLUDE "macros.s")"
 
 As in ccache, nothing searches for the file: a pass whose text may have such a statement is never
 reused. Adjacent strings, macros, escapes (``.inc\x62in``) and the assembler's own macros may
-compose a statement. So the patterns match pieces of the two directives where a statement may begin.
-Instructions, also those with operands of macros, have none. Text cannot show everything that macros
-can do.
+compose one, so the patterns match pieces of the two directives where a statement may begin.
+Instructions have none. Text cannot show everything that macros can do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Check whether a compiler can do a job, by the job's own passes over an empty source.
 
-A trial is the command of a pass (`CompilePass.command`), and not a similar one: it fails where the
-pass would fail, and only there. It adds flags that leave out what it is not about, and an include.
+A trial is the command of a pass (`CompilePass.command`), and fails where the pass would. It adds
+flags that leave out what it is not about, and an include.
 
 =========  ============================================================================
 targets    the pass of each target, without headers and libraries
@@ -12,10 +12,9 @@ headers    the first pass with each installation's headers, until they compile, 
 =========  ============================================================================
 
 Plans are not enough: clang 23 finds HIP 6.4, and cannot compile its headers; CUDA 13 without
-cuRAND's headers is a toolkit, and no source compiles with it.
-
-A trial takes seconds, so a success is cached until the compiler, the installation or the flags
-change. A failure is not cached: its possible remedies are not all known.
+cuRAND's headers is a toolkit, and no source compiles with it. A trial takes seconds, so a success
+is cached until the compiler, the installation or the flags change; a failure is not, as its
+possible remedies are not all known.
 """
 
 from __future__ import annotations

@@ -8,12 +8,10 @@
                                            object of a CPU as device
 
 The host IR gives the devices their target regions, the order of these, and the names of their
-entries. The commands are the driver's, for one target each. Those of the host have one job. That of
-a device makes the host IR first: `run.openmp_jobs` runs the others, with the IR that is there.
-
-Source, observed: the plans of clang 19 and 22, and the bytes of clang 19, 21 and 22. The jobs of
-these commands are those of a compile for all targets together. IR and host object are the same for
-all targets.
+entries. The commands are the driver's, for one target each, and their jobs those of a compile for
+all targets together (observed: the plans of clang 19 and 22, and the bytes of clang 19, 21 and 22).
+That of a device makes the host IR first: `run.openmp_jobs` runs the others, with the IR that is
+there.
 """
 
 from __future__ import annotations

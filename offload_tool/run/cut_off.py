@@ -8,18 +8,15 @@
                         of the key are unchanged, the output stays untouched, mtime included
 
 A comment, or a function that nothing calls, changes the source but no bitcode; host code changes no
-device's, and a kernel's body not the host's.
-Device libraries are linked into the bitcode. With a precompiled header, the bitcode may differ for
+device's, and a kernel's body not the host's. With a precompiled header, the bitcode may differ for
 the same code object; the first pass with one therefore runs to its end.
 
 Two stages write the bytes of one: 8 of 8 code objects of llama.cpp, and 81 of 85 sets of flags,
-with clang 21 and 22. They differ if contraction is ``fast``: compiling a source, the backend then
-fuses despite ``#pragma clang fp contract(off)``; compiling bitcode, it does not. Of 85 sets of
-flags for host code, ``-fsanitize=address`` and ``-fpseudo-probe-for-profiling`` make the backend do
-more for a source. Such passes, passes without optimisation, and passes that write more files run in
-one stage. So do passes whose backend prints: compiling bitcode, it names no place in the source.
-And so do passes whose backend numbers names, as those of the strings of several ``printf`` that
-become ``puts``: see `numbered_names`.
+with clang 21 and 22. They differ if contraction is ``fast``, as the backend then fuses despite
+``#pragma clang fp contract(off)`` if it compiles a source, and for host code with
+``-fsanitize=address`` or ``-fpseudo-probe-for-profiling``. Such passes, those without optimisation
+or with further files, and those whose backend prints (it would name no place in the source) or
+numbers names (`numbered_names`) run in one stage.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """What is printed besides the compiler's own messages of a pass: hints, and the driver's warnings.
 
-Hints follow a message of the compiler or linker, and say what to write in the build.
-
 A flag that only the host's pass uses is unused in a device's pass. The passes therefore run without
 the driver's warnings of flags (`CompilePass.end_flags`), and one query of the whole compile has
 those that the driver's one command would print. Source: clang 22.1.8, observed: ``-###`` prints

@@ -1,10 +1,9 @@
 r"""Passes without the driver: run the front end and the linker from its ``-###`` output.
 
 A device pass is three processes; the driver takes a quarter of the time of a small pass. A host
-pass is the front end alone, which can have two stages (see `cut_off`). `job_cache` has the jobs of
-a command. The driver runs if its ``-###`` output is not recognised, a job crashes
-or the linker fails; it then writes messages and crash reports. It also runs if this process may
-open no more files (``ulimit -n``). At a terminal, the query requests coloured messages.
+pass is the front end alone, which can have two stages (see `cut_off`). The driver runs if its
+``-###`` output is not recognised, if a job crashes or the linker fails, as it then writes messages
+and crash reports, and if this process may open no more files (``ulimit -n``).
 
 Source: clang 22.1.8, observed; ``clang/lib/Driver/Job.cpp``: the driver starts processes for
 several jobs, and runs a single job in its own process.

@@ -1,10 +1,9 @@
 """Compiles behind a launcher, ``OFFLOAD_LAUNCHER``: their cache key has the files read now.
 
 The direct mode of ccache and sccache compares only the files that an earlier compile read. It
-misses a header that appears earlier on the search path or that satisfies a ``__has_include``, and
-returns a stale output. So it does if another file is behind ``#embed`` (ccache 4.7.5) or a flag.
-These caches also miss replaced libraries or a replaced lld of a compiler. Therefore this module
-runs the preprocessor first, and adds an option that has no effect but enters each cache's key::
+misses a header that appears earlier on the search path or satisfies a ``__has_include``, another
+file behind ``#embed`` (ccache 4.7.5) or a flag, and a compiler's replaced libraries or lld. So this
+module runs the preprocessor first, and adds an option without effect that enters each cache's key::
 
     the compiler, the names of the files that are read now,    -->  -frandom-seed=DIGEST
     the content of those that flags name, of all for #embed         LAUNCHER COMMAND

@@ -4,10 +4,10 @@ sccache connects that server to the scheduler, sends compiles, and runs here wha
 not take. Concurrent first calls of sccache each start a server (seen with 0.16). So `Cluster.begin`
 starts one under a lock, before the first compile.
 
-The engine sends preprocessed text. A server lacks the files that the driver finds on this machine:
-the headers of the HIP runtime, which it includes by default, and the device libraries. This module
-queries the driver for both and names them in the command and its environment. The local
-preprocessor then includes the headers, and the engine ships and hashes the libraries.
+The engine sends preprocessed text. A server lacks the headers of the HIP runtime and the device
+libraries, which the driver finds on this machine. This module queries the driver for both and names
+them in the command and its environment: the local preprocessor includes the headers, and the engine
+ships and hashes the libraries.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """How this tool's commands run: without a shell where possible, possibly on another machine.
 
-SCons runs every command through ``SPAWN``, which is in no signature. Ours splits the command as a
-shell does (`shell_words`), and leaves to SCons's own what needs a shell, and the user's pre- and
-post-actions. The command of a pass has a function of its own (``_OFFLOAD_SPAWN``), without a shell,
-as the manifest must know the arguments. A command that fails in ``OFFLOAD_DIST`` or
-``OFFLOAD_LAUNCHER`` for the engine's own reasons runs once more on this machine, with a message.
+SCons runs every command through ``SPAWN``, which is in no signature. Ours leaves to SCons's own
+what needs a shell, and the user's pre- and post-actions. The command of a pass has a function of
+its own (``_OFFLOAD_SPAWN``), as the manifest must know the arguments. A command that fails in
+``OFFLOAD_DIST`` or ``OFFLOAD_LAUNCHER`` for the engine's own reasons runs once more here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Queries of clang's driver, cached from one build to the next: see `disk_cache`.
 
 The key of a ``-###`` query is the command, its environment and its working directory. Its
-dependencies are the files that the driver finds: itself, configuration files, installations of GCC
-and GPU libraries. The result names them; their directories are dependencies, too.
+dependencies are the files that the result names, such as configuration files, installations of GCC
+and GPU libraries, and their directories.
 
 So are, for every query of a compiler (`cached_compiler_result`), even where a path is missing:
 

@@ -1,21 +1,21 @@
 """The identity of programs and compilers, without paths: part of each signature.
 
-**A program** is its file and its shared libraries. The code of a compiler may be in libraries
-(``libLLVM.so``, ``libclang-cpp.so``), and replacing one changes neither the version text nor the
-program's file. The loader lists them::
+**A program** is its file and its shared libraries: the code of a compiler may be in libraries
+(``libLLVM.so``), and replacing one changes neither the version text nor the program's file. The
+loader lists them::
 
     LD_DEBUG=libs <the program's interpreter> --list <program>
 
 It knows RPATH, ``$ORIGIN``, ``LD_LIBRARY_PATH`` and its cache, and prints failed lookups. System
 libraries count, too: LLVM computes constants with the ``sin`` of its own libm. A file counts by its
-content, as an edit keeps the build ID, and so that two machines with the same programs agree.
-``LD_PRELOAD``, which ``fakeroot`` sets, does not count.
+content, so that two machines with the same programs agree. ``LD_PRELOAD``, which ``fakeroot`` sets,
+does not count.
 
 **A compiler** is its version text, its programs, the other arguments in ``OFFLOAD_CLANG``, the lld
 that links device code, the configuration files that clang reads by default, and the additions of a
 wrapper script.
 
-Source: glibc 2.36 and 2.43, observed: ``trying file=`` is written before each file is opened.
+Source: glibc 2.36 and 2.43, observed: ``trying file=`` is written before each file is opened, and
 ``search path=`` lists directories, which the loader skips after they were found missing. If a
 loader writes neither, the directories of the libraries are used.
 """

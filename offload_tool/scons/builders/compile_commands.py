@@ -1,12 +1,10 @@
 """The compilation database: one entry per source and target, the host's first, and the headers.
 
 Source: the JSON Compilation Database Format Specification. Tools that use the first entry of a file
-(clangd) thus see the host's code; others can choose a target's. With ``OFFLOAD_CLANGD_ARCH`` each
-source has only that target's entry, or the host's if it has no pass for the target.
-
-``COMPILATIONDB_USE_ABSPATH`` and ``COMPILATIONDB_PATH_FILTER`` mean what they do for SCons's own
-database: absolute names, and a pattern of the outputs that have an entry. A file that SCons copies
-to a variant folder has the name of its original.
+(clangd) see the host's code, others can choose a target's. ``OFFLOAD_CLANGD_ARCH`` leaves each
+source that target's entry, or the host's. ``COMPILATIONDB_USE_ABSPATH`` and
+``COMPILATIONDB_PATH_FILTER`` work as in SCons's own database. A copy in a variant folder has the
+name of its original.
 
 A header has the entry of the first source that may reach it, with its own name instead. clangd
 would guess a header's language by its name, and fail for a ``.h`` of HIP code.

@@ -1,14 +1,13 @@
 """SCons's own builders for offload sources: they act as ours of the same name.
 
-Otherwise ``env.Program("p", ["a.hip"])`` would pass the text of the source to the linker, and
-``env.StaticLibrary`` would archive it. In an environment with this tool, these calls run
-OffloadProgram and OffloadStaticLibrary. So do links of objects and libraries with device code that
-the build declares. Other calls are SCons's own, and so are all calls if the user has given its
-builders an action for such a source; their links check that no file has device code to be linked.
+Otherwise ``env.Program("p", ["a.hip"])`` would pass the text of the source to the linker. In an
+environment with this tool, such calls run OffloadProgram and its like; so do links of objects and
+libraries with device code that the build declares. Other calls are SCons's own, and so are all if
+the user has given its builders an action for such a source; their links check that no file has
+device code to be linked.
 
-A check of a ``Configure`` context builds one file now, and wants its status alone. It has no nodes
-of passes: the environment's compiler compiles an offload source as the driver does, host and
-device. SCons links.
+A check of a ``Configure`` context builds one file now. It has no nodes of passes: the environment's
+compiler compiles an offload source as the driver does, host and device. SCons links.
 """
 
 from __future__ import annotations

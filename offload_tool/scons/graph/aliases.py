@@ -1,10 +1,9 @@
 """``scons gfx90a``: target IDs as command-line targets.
 
-The output for a target ID is an SCons alias, ``offload:gfx90a:xnack+``. The prefix avoids clashes,
-since an alias hides all files and folders of its name: with an alias ``gfx906``, a
-``Default("gfx906")`` or ``Install("gfx906", ...)`` would use it instead of the folder. Plain target
-IDs apply only to the command line, after all SConscripts were read, and only if the project has
-nothing of that name.
+The output for a target ID is an SCons alias, ``offload:gfx90a:xnack+``, with a prefix, since an
+alias hides all files and folders of its name from ``Default`` and ``Install``. Plain target IDs
+apply only to the command line, after all SConscripts were read, and only if the project has nothing
+of that name.
 """
 
 from __future__ import annotations

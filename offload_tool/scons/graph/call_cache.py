@@ -1,9 +1,8 @@
 """Cache of a builder call's results, for its other nodes and for later calls.
 
-A SConstruct may call a builder for ten thousand sources, mostly with an unchanged environment.
-Results common to all nodes of a call are computed once. The next call reuses them if its variables,
-overrides, folder and shell variables are equal. The cache compares variables with a copy, since
-users may change them in place.
+A SConstruct may call a builder for ten thousand sources, mostly with an unchanged environment. The
+next call reuses results if its variables, overrides, folder and shell variables are equal. The
+cache compares variables with a copy, since users may change them in place.
 """
 
 from __future__ import annotations

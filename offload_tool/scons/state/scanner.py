@@ -2,11 +2,9 @@
 
 The manifest decides whether a pass is current (`pass_state`). SCons itself needs two lists:
 
-- the project's files that the pass read last. SCons builds the generated ones before the decision,
-  and ``--tree`` and ``--debug=explain`` show them;
-- generated files that the pass *may* read now. They are built first, and become dependencies only
-  when read. They are all derived files that a flag, or a directive of the source or of a reachable
-  header, may name; a superfluous one is only built earlier.
+- the project's files that the pass read last: SCons builds the generated ones before the decision
+- all generated files that a flag, or a directive of the source or of a reachable header, may name:
+  they are built first, and become dependencies only when read
 
 Flags of other commands, such as device links, name files as well: these are dependencies.
 """
