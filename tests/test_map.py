@@ -61,7 +61,7 @@ ANSWERS = {
     "the file beside an output that has its inputs": "manifest/manifest.py: write_record",
     "the messages of why a pass runs": "manifest/key.py: Cause",
     "the inputs of a command of `compile`": "manifest/output_state.py: CommandResolver.key",
-    "the backend is not run": "run/cut_off.py: Stages",
+    "the backend is not run": "manifest/cut_off.py: Stages",
     "flags with which no precompiled header is used": "pch/eligibility.py: reason_of_flags",
     "an output is of another target": "passes/verify_output.py: check_code_object",
     # SCons

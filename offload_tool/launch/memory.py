@@ -289,7 +289,7 @@ class Memory:
         """Insert the decisions after which passes may end: see `StagedSteps`."""
         if environ.get(_CUTOFF) == "0":
             return
-        from offload_tool.run.cut_off import Stages  # not if all is current
+        from offload_tool.manifest.cut_off import Stages  # not if all is current
 
         for each in self._passes:
             first = each.numbers[0]

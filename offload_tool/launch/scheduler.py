@@ -21,7 +21,7 @@ from offload_tool.io.signals import end_processes, shielded
 
 if TYPE_CHECKING:
     from offload_tool.launch.jobserver import Slots
-    from offload_tool.run.cut_off import Stages
+    from offload_tool.manifest.cut_off import Stages
 
 _POLL_MS = 10
 """Between polls, on a kernel without pidfd_open (before 5.3)."""
@@ -233,7 +233,7 @@ class StagedSteps:
                        |                    the backend prints: the whole job runs again
                        as in the record: the old results stay
 
-    See `run.cut_off` for the split of one job into front end and backend.
+    See `manifest.cut_off` for the split of one job into front end and backend.
     """
 
     def __init__(

@@ -16,11 +16,10 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from offload_tool.clang.argument_files import all_args, include_folders
 from offload_tool.clang.driver import query_front_end
-from offload_tool.clang.environment import origins_digest
 from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import DigestCache
 from offload_tool.manifest import manifest_path
@@ -40,21 +39,8 @@ from offload_tool.manifest.manifest import (
 from offload_tool.manifest.race_check import Start
 
 if TYPE_CHECKING:
+    from offload_tool.manifest.cut_off import Stages
     from offload_tool.manifest.inputs import PassReads
-
-
-class CutOff(Protocol):
-    """The two stages of a device pass: see `offload_tool.run.cut_off`."""
-
-    def begin(self, before: PassRecord | None, args: Sequence[str], *, is_unchanged: bool) -> None:
-        """Start a pass that follows the recorded pass `before`."""
-
-    def bitcode(self) -> str:
-        """Return the digest of the output's bitcode for the record; "" forces a rebuild."""
-
-    @property
-    def is_cut_off(self) -> bool:
-        """Whether the run kept the output of the recorded pass."""
 
 
 class Resolver(ABC):
@@ -135,7 +121,7 @@ class PassRun:
         """The key that was judged, or that of the beginning."""
         self._may_change = False
         """The key was known at the beginning, and may change while the pass runs."""
-        self.stages: CutOff | None = None
+        self.stages: Stages | None = None
         """The stages of a run, which have begun."""
 
     @property
@@ -216,8 +202,8 @@ class PassRun:
         """Whether the judged record has the present key."""
         return self._before is not None and self._before.key == self._key
 
-    def begin_stages(self, stages: CutOff, *, keeps_output: bool = True) -> None:
-        """Start the stages (`run.cut_off`); the output is made anew unless it `keeps_output`."""
+    def begin_stages(self, stages: Stages, *, keeps_output: bool = True) -> None:
+        """Start the stages; the output is made anew unless it `keeps_output`."""
         record = self._before
         is_unchanged = (
             keeps_output
@@ -230,7 +216,7 @@ class PassRun:
 
     def read(self) -> PassReads:
         """Return what the run has read; errors are those of `Resolver.files_read`."""
-        return self._reads(self.resolver.files_read(), self._key)
+        return self._reads(self.resolver.files_read())
 
     def finish(self, reads: PassReads) -> PassRecord:
         """Return the record of the run, which is not saved yet."""
@@ -263,20 +249,9 @@ class PassRun:
         if self.resolver.may_write:
             write_record(manifest_path(output), record, self._digests, output)
 
-    def _reads(self, listed: list[str], key: Key | None = None) -> PassReads:
+    def _reads(self, listed: list[str]) -> PassReads:
         from offload_tool.manifest.inputs import PassReads, reads_of  # not if all is current
 
         if not self.resolver.reads_headers:
             return PassReads(listed, Lookups())
-        folders = self._known_folders(listed, key) or self.resolver.search_path()
-        return reads_of(listed, folders, self.resolver.args, self._digests)
-
-    def _known_folders(self, listed: list[str], key: Key | None) -> tuple[str, ...]:
-        """Return the recorded folders, as the same files are there; () to query the compiler."""
-        before = self._before
-        if before is None or key != before.key or not {*listed} <= {*before.inputs}:
-            return ()
-        lookups = before.lookups
-        is_known = not lookups.unknown and bool(lookups.origins)
-        is_same = is_known and origins_digest(lookups.folders, self._digests) == lookups.origins
-        return lookups.folders if is_same else ()
+        return reads_of(listed, self.resolver.search_path(), self.resolver.args, self._digests)

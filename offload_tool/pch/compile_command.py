@@ -26,8 +26,8 @@ from offload_tool.run.validate_flags import check_depfile_flags, check_flags
 from offload_tool.toolchain.driver_cache import cached_args
 
 if TYPE_CHECKING:
+    from offload_tool.manifest.cut_off import Stages
     from offload_tool.passes.command import Command
-    from offload_tool.run.cut_off import Stages
 
 
 def emit_pch(wanted: WantedPass, outputs: Outputs, *, report: Callable[[str], None]) -> int:

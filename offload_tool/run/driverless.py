@@ -27,8 +27,8 @@ from offload_tool.errors import CompilerError
 from offload_tool.io import process
 from offload_tool.io.file_digests import content_of
 from offload_tool.io.process import file_in_memory, file_without_name, written_bytes
+from offload_tool.manifest.cut_off import Stages
 from offload_tool.passes.command import Command
-from offload_tool.run.cut_off import Stages
 from offload_tool.run.diagnostics import advice_for, device_advice
 from offload_tool.run.job_cache import JobCache, Jobs, Language, Names
 from offload_tool.toolchain.driver_cache import is_program

@@ -40,7 +40,7 @@ from offload_tool.run.validate_flags import check_depfile_flags, check_flags
 from offload_tool.util.which import which
 
 if TYPE_CHECKING:
-    from offload_tool.run.cut_off import Stages
+    from offload_tool.manifest.cut_off import Stages
 
     Runner = Callable[[Sequence[str], Mapping[str, str]], int]
     """Runs a command in an environment; returns its exit status, 128 + N for signal N."""
@@ -166,7 +166,7 @@ def run_pass(
 
 
 def _stages(environ: Mapping[str, str]) -> Stages:
-    from offload_tool.run.cut_off import Stages
+    from offload_tool.manifest.cut_off import Stages
 
     switch = environ.get(_CUTOFF, "") or "1"
     if switch not in {"0", "1"}:

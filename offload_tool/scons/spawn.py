@@ -30,9 +30,9 @@ from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.io import process
 from offload_tool.io.process import file_in_memory, written_bytes
 from offload_tool.io.temporary_directory import system_temp_folder
+from offload_tool.manifest.cut_off import Stages
 from offload_tool.passes.command import Command
 from offload_tool.passes.compile_pass import CompilePass
-from offload_tool.run.cut_off import Stages
 from offload_tool.run.diagnostics import Warnings, advice_for, warnings_of
 from offload_tool.run.driverless import DirectPasses
 from offload_tool.scons import compat, found_tools, settings

@@ -18,8 +18,9 @@ import pytest
 from offload_tool.clang import driver
 from offload_tool.clang.depfile import read_depfile
 from offload_tool.io import process
+from offload_tool.manifest import cut_off
 from offload_tool.passes import choose_compiler
-from offload_tool.run import cut_off, driverless, run_pass
+from offload_tool.run import driverless, run_pass
 from offload_tool.toolchain.probe import Toolchain
 from tests.cli.conftest import KERNEL, names, run, state
 from tests.cli.test_compile import BARE, CPU, FLAGS, GFX906, REGION, processor

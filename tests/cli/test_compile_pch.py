@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from offload_tool.io.file_digests import CHANGED
+from offload_tool.manifest import cut_off
 from offload_tool.pch import pch, recipe
-from offload_tool.run import cut_off
 from offload_tool.toolchain.probe import Toolchain
 from tests.cli.conftest import run
 from tests.cli.test_compile_manifest import SETTLED

@@ -16,7 +16,7 @@ from tests.scripts import script
 LAUNCH = (sys.executable, "-m", "offload_tool", "launch")
 _IN_STAGES = """
 import sys
-from offload_tool.run import cut_off
+from offload_tool.manifest import cut_off
 cut_off._TOO_SHORT = 0
 from offload_tool.cli import main
 sys.exit(main(sys.argv[1:]))

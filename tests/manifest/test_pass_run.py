@@ -430,24 +430,6 @@ def test_stages(one: Pass, change: Change, keeps: bool, expected: bool) -> None:
     assert run.finish(run.read()).bitcode == ""
 
 
-def test_search_path_is_asked_for_once(one: Pass) -> None:
-    """The same command has the same search path, if it reads nothing new and knew all."""
-    one.own_folders = [GCC]
-    for change, queries in (
-        ("", ["search path"]),
-        ("echo >>k.hip", []),
-        ("sed -i /lib.h/d k.hip", []),
-        ("echo '#include <lib.h>' >>k.hip", ["search path"]),
-        ("echo '#include <x.h>' >>k.hip", ["search path"]),
-        (f"mkdir {GCC}/12 gcc/include/c++/12; echo >>k.hip", ["search path"]),
-        (lambda p: p.args.append("-DA"), ["search path"]),
-    ):
-        do(change, one)
-        one.queries.clear()
-        one.compile()
-        assert one.queries == queries, change
-
-
 def test_what_a_run_tells(one: Pass) -> None:
     """A run has its reason, with notes, its inputs, and the file due to which it runs again."""
     shell('echo \'asm(".incbin \\\\"x\\\\"");\' >second/value.h')

@@ -14,7 +14,7 @@ from tests.scons.conftest import SCONSTRUCT, Project, checkout
 
 OUTPUT = "k.gfx906.co"
 HEAD = SCONSTRUCT.replace('["gfx906", "gfx90a:xnack+"]', '["gfx906"]') + (
-    "from offload_tool.run import cut_off\n"
+    "from offload_tool.manifest import cut_off\n"
     "cut_off._TOO_SHORT = 0\n"
     "env.Replace(OFFLOAD_LAUNCHER='', OFFLOAD_SUMMARY=True)\n"
     "env.Append(CCFLAGS=['-O2', '-Wall'])\n"

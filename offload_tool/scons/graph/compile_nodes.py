@@ -22,10 +22,10 @@ from offload_tool.errors import TargetIDError, UsageError
 from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
 from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.manifest import manifest_path
+from offload_tool.manifest.cut_off import Stages
 from offload_tool.passes import cuda, hip, openmp
 from offload_tool.passes.command import dependency_flags
 from offload_tool.passes.compile_pass import CompilePass
-from offload_tool.run.cut_off import Stages
 from offload_tool.run.diagnostics import whole_command
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import actions, compat, found_tools, offload_arch, settings, spawn

@@ -363,7 +363,7 @@ def _read_ids(env: Environment, read: Any) -> list[BundleEntryID]:
 def add_identity(env: Environment, node: Node) -> Node:
     """Make a node depend on the compiler's identity; return it."""
     text = found_tools.toolchain(env).identity
-    node.add_dependency([cached(env, f"identity {text}", lambda: env.Value(text))])
+    node.add_dependency([env.Value(text)])
     return node
 
 

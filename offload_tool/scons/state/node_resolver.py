@@ -74,7 +74,6 @@ class NodeResolver(Resolver):
         """The precompiled header with which this build has compiled the node."""
         self._node = node
         self._command = command
-        self._folder_memo: tuple[Key, bool] | None = None
 
     @property
     def output(self) -> str:
@@ -153,10 +152,7 @@ class NodeResolver(Resolver):
         """Return True if the output with this `key` contains the working directory."""
         if record is not None and record.key.without(Part.FOLDER) == key:
             return Part.FOLDER in record.key.parts
-        if self._folder_memo is None or self._folder_memo[0] != key:
-            has_folder = self._front_end().embeds_folder
-            self._folder_memo = (key, has_folder)
-        return self._folder_memo[1]
+        return self._front_end().embeds_folder
 
     def inputs_before(self) -> list[str]:
         """Return the files of the node's dependencies, and those that directives may name."""

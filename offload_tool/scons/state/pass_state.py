@@ -22,6 +22,7 @@ from offload_tool.clang.argument_files import all_args, include_folders
 from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import identity
 from offload_tool.manifest import manifest_path
+from offload_tool.manifest.cut_off import Stages
 from offload_tool.manifest.include_search import Lookups
 from offload_tool.manifest.key import Key
 from offload_tool.manifest.manifest import (
@@ -34,7 +35,6 @@ from offload_tool.manifest.manifest import (
 )
 from offload_tool.manifest.pass_run import PassRun
 from offload_tool.passes.compile_pass import CompilePass
-from offload_tool.run.cut_off import Stages
 from offload_tool.scons import compat
 from offload_tool.scons.state.node_resolver import (
     DIGESTS,
@@ -54,7 +54,6 @@ class PassRecords(PassRun):
     """The manifest of one output, and the decisions based on it."""
 
     resolver: NodeResolver
-    stages: Stages | None
 
     def __init__(self, node: Node, job: CompilePass, command: str, args: tuple[str, ...]) -> None:
         super().__init__(NodeResolver(node, job, command, args), DIGESTS)

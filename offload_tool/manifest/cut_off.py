@@ -16,7 +16,7 @@ with clang 21 and 22. They differ if contraction is ``fast``, as the backend the
 ``#pragma clang fp contract(off)`` if it compiles a source, and for host code with
 ``-fsanitize=address`` or ``-fpseudo-probe-for-profiling``. Such passes, those without optimisation
 or with further files, and those whose backend prints (it would name no place in the source) or
-numbers names (`numbered_names`) run in one stage.
+numbers names run in one stage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from offload_tool.clang.options import (
     ELSEWHERE,
@@ -40,7 +40,9 @@ from offload_tool.clang.options import (
     without_values,
 )
 from offload_tool.io.file_digests import digest_of
-from offload_tool.manifest.manifest import PassRecord
+
+if TYPE_CHECKING:
+    from offload_tool.manifest.manifest import PassRecord
 
 _OPTIMISED = re.compile(r"-O[1-3sz]")
 _ONE_STAGE = (
@@ -60,6 +62,7 @@ _PRINTS = "prints"
 """Replaces it if the backend prints."""
 _NUMBERS = "numbers"
 """Replaces it if the backend numbers names."""
+_NUMBERED = rb"\.[0-9]+(?![^.])"
 _TOO_SHORT = 0.2
 """Seconds. The extra process takes a fifth of shorter passes, and a tenth of longer ones."""
 
@@ -166,10 +169,33 @@ class Stages:
             if number == 1:
                 self._one_job, self.must_repeat = _PRINTS, True
         elif number == 1:
-            # Not if the pass is cut off.
-            from offload_tool.run.numbered_names import backend_numbers_names
-
             made = os.pread(self._files[0].fileno(), bitcode, 0)
-            if backend_numbers_names(made, self._read_object()):
+            if _backend_numbers_names(made, self._read_object()):
                 self._digest, self._one_job, self.must_repeat = "", _NUMBERS, True
         return self.is_cut_off or self.must_repeat
+
+
+def _backend_numbers_names(bitcode: bytes, output: bytes) -> bool:
+    """Return whether an object of `bitcode` has numbered names that are not the bitcode's.
+
+    LLVM gives a second symbol of one name a number (``str.21``), from a counter of the module.
+    Compiling a source, the backend continues to count where the front end has stopped; compiling
+    bitcode, which does not contain the counter, it begins with 1.
+    """
+    # Not if the pass is cut off.
+    from offload_tool.errors import ContentError
+    from offload_tool.formats.bitcode.module import bitcode_names
+    from offload_tool.formats.objects.elf.reader import SHT_SYMTAB, STT_FILE, ElfTables
+
+    if not output:  # of a backend that failed
+        return False
+    try:
+        tables, numbered = ElfTables(memoryview(output)), set[bytes]()
+        for index in tables.of_type(SHT_SYMTAB):
+            strings = tables.strings(tables.linked(index))
+            symbols = (symbol for symbol in tables.symbols(index) if symbol.type != STT_FILE)
+            names = (strings[symbol.st_name] for symbol in symbols)
+            numbered.update(name for name in names if re.search(_NUMBERED, name))
+        return bool(numbered) and not numbered <= bitcode_names(memoryview(bitcode))
+    except ContentError:
+        return True  # not ELF: nothing is known of its names

@@ -7,11 +7,11 @@ import tempfile
 import pytest
 
 from offload_tool.io.file_digests import digest_of
+from offload_tool.manifest import cut_off
+from offload_tool.manifest.cut_off import Stages
 from offload_tool.manifest.include_search import Lookups
 from offload_tool.manifest.key import Key
 from offload_tool.manifest.manifest import PassRecord
-from offload_tool.run import cut_off
-from offload_tool.run.cut_off import Stages
 
 JOB = ("clang", "-cc1", "-emit-obj", "-O2", "-include", "a.h", "-o", "k.o", "-x", "hip", "k.hip")
 BEFORE = PassRecord(Key(), {}, Lookups(), "made", bitcode=digest_of(b"bitcode"))
