@@ -92,16 +92,15 @@ class DirectPasses:
         run: nothing was printed, and the driver overwrites all outputs. With `stages`, front end
         and backend are two jobs, and the output may stay untouched.
         """
-        jobs = self._jobs(command, environment)
         self._advice.text = ""
-        with _files_left() as has_files:
-            if not jobs or not has_files:
-                return None
-            try:
-                status, messages = _run_jobs(jobs, environment, stages)
-            except _UnknownEndError as error:
-                self._advice.text = device_advice(error.text)
-                return None
+        try:
+            done = self._run(command, environment, stages)
+        except _UnknownEndError as error:
+            self._advice.text = device_advice(error.text)
+            return None
+        if done is None:
+            return None
+        status, messages = done
         is_named = any(os.fsencode(name) in messages for name in (_BETWEEN, _BITCODE))
         if is_named or (status == 1 and not messages):
             return None  # the driver names its object otherwise, and adds messages to a failure
@@ -119,18 +118,19 @@ class DirectPasses:
         stages: Stages | None = None,
     ) -> bool | None:
         """Run a command as `run` does, silently: True without messages; None for the driver."""
-        jobs = self._jobs(command, environment)
-        with _files_left() as has_files:
-            if not jobs or not has_files:
-                return None
-            try:
-                return _run_jobs(jobs, environment, stages) == (0, b"")
-            except _UnknownEndError:
-                return False
+        try:
+            done = self._run(command, environment, stages)
+        except _UnknownEndError:
+            return False
+        return None if done is None else done == (0, b"")
 
-    def _jobs(self, command: Sequence[str], environment: Mapping[str, str]) -> Jobs | None:
+    def _run(
+        self, command: Sequence[str], environment: Mapping[str, str], stages: Stages | None
+    ) -> tuple[int, bytes] | None:
         names = _names_in(command)
-        return None if names is None else self._cache.jobs(command, names, environment)
+        jobs = self._cache.jobs(command, names, environment) if names is not None else None
+        with _files_left() as has_files:
+            return _run_jobs(jobs, environment, stages) if jobs and has_files else None
 
 
 @functools.cache

@@ -21,7 +21,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offload_tool.clang.depfile import depfile_text
 from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
@@ -45,17 +45,8 @@ if TYPE_CHECKING:
     Runner = Callable[[Sequence[str], Mapping[str, str]], int]
     """Runs a command in an environment; returns its exit status, 128 + N for signal N."""
 
-    class Accelerated(Protocol):
-        """A pass that may run in a faster way."""
-
-        def run(self) -> bool:
-            """Run it; return True if it produced the output."""
-
-        def files_read(self, listed: list[str], /) -> list[str]:
-            """Return the files that it read; `listed` are those in its depfile."""
-
-    Accelerator = Callable[..., Accelerated]
-    """Takes the keyword arguments of `pch.compile_command.PassWithPch`."""
+    Accelerator = Callable[..., Any]
+    """Returns a pass that may run in a faster way, as `pch.compile_command.PassWithPch`."""
 
 _CUTOFF = "OFFLOAD_CUTOFF"
 _SIGNAL_BASE = 128
@@ -117,7 +108,7 @@ def run_pass(
 
     def listed() -> list[str]:
         listed = files_read(command, environment)
-        return listed if faster is None else faster.files_read(listed)
+        return listed if faster is None else [*faster.files_read(listed)]
 
     work = Work(
         output,

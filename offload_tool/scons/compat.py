@@ -132,34 +132,22 @@ def include_flags(
     target: list[Any], source: list[Any], env: Environment, for_signature: bool
 ) -> list[Any]:
     """Return the flags of CPPPATH, one argument each, which are part of signatures."""
-    folders = SCons.PathList.PathList(env.get("CPPPATH") or []).subst_path(env, target, source)
-    found = (
-        [
-            found
-            for folder in folders
-            for found in _header_map(env.fs, folder, target[0].cwd) or target[0].RDirs((folder,))
-        ]
-        if target
-        else folders
-    )
-    before, after = (
-        env.subst(text) if "$" in text else text for text in (env["INCPREFIX"], env["INCSUFFIX"])
-    )
+    found = SCons.PathList.PathList(env.get("CPPPATH") or []).subst_path(env, target, source)
+    if target:
+        node = target[0]
+        pairs = ((_header_map(env.fs, folder, node.cwd), folder) for folder in found)
+        found = [each for maps, folder in pairs for each in maps or node.RDirs((folder,))]
+    before, after = env.subst(env["INCPREFIX"]), env.subst(env["INCSUFFIX"])
     return [SCons.Subst.Literal(f"{before}{folder}{after}") for folder in found]
 
 
 def header_folders(
-    env: Environment,
-    dir: Any = None,  # noqa: A002 - SCons calls it so
-    target: Any = None,
-    source: Any = None,
-    argument: Any = None,
+    env: Environment, folder: Any = None, target: Any = None, source: Any = None
 ) -> tuple[Any, ...]:
     """Return the folders of ``CPPPATH``, as SCons's ``FindPathDirs``, without header maps."""
-    base: Any = dir or env.fs.getcwd()
+    base = folder or env.fs.getcwd()
     given = SCons.PathList.PathList(env.get("CPPPATH") or []).subst_path(env, target, source)
-    folders = tuple(folder for folder in given if not _header_map(env.fs, folder, base))
-    return tuple(base.Rfindalldirs(folders))
+    return tuple(base.Rfindalldirs([x for x in given if not _header_map(env.fs, x, base)]))
 
 
 def _header_map(fs: FileSystem, name: Any, base: Any) -> list[Any]:

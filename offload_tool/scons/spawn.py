@@ -221,16 +221,12 @@ def _with_launcher(launcher: tuple[str, ...], toolchain: Toolchain, *, is_device
 def _distributed(folder: str) -> Runner:
     from offload_tool.sccache_dist.cluster import load_cluster
 
-    cluster = load_cluster(folder)
-    beginning = threading.Lock()
-    has_begun = False
+    cluster, beginning = load_cluster(folder), threading.Lock()
+    begin = functools.cache(lambda: _print_lines(cluster.begin()))
 
     def run(command: list[str], environment: dict[str, str]) -> int:
-        nonlocal has_begun
         with beginning:  # with the first compile, if there is any
-            if not has_begun:
-                _print_lines(cluster.begin())
-                has_begun = True
+            begin()
         return _finish(*cluster.run(command, environment))
 
     return run
