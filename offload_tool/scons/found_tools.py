@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import SCons.Util
 
 from offload_tool.clang.environment import OWN_INSTALLATIONS
 from offload_tool.clang.options import relevant_flags, trial_flags
@@ -45,49 +47,6 @@ if TYPE_CHECKING:
     from offload_tool.nvidia.nvlink import NvLinker
 
 
-class _SearchKey(NamedTuple):
-    """The cache key of the search for a compiler, without names relative to a SConscript."""
-
-    clang: str
-    jobs: tuple[Job, ...]
-    is_optional: bool
-    """Whether a compiler that cannot do the jobs is acceptable if there is no other."""
-    shell: tuple[tuple[str, str], ...]
-
-
-def _is_new(text: str) -> bool:
-    """Return True if a text has not been printed on this machine since the package changed."""
-    found: list[str] = []
-    cached_result(["told", text], lambda: found.append(text), lambda _: [])
-    return bool(found)
-
-
-def _find(
-    env: Environment, key: _SearchKey, given: Callable[[], tuple[str, ...]], *, lenient: bool
-) -> Toolchain:
-    """Return the build's compiler, and print it once; `given` returns all flags of devices."""
-    known = compat.of_build(env, dict[tuple[_SearchKey, bool], Toolchain])
-    found = known.get((key, lenient))
-    if found is None:
-        try:
-            found = _search(key)
-        except CompilerError:
-            jobs = tuple(replaced(job, all_flags=given(), source="source.cpp") for job in key.jobs)
-            key = key._replace(jobs=jobs)
-            found = known.get((key, lenient)) or _search(key, lenient=lenient)
-        known[key, lenient] = found
-        announce(env, f"offload: using {found.used}")
-        if found.passed_over and _is_new(str(found)):
-            announce(
-                env,
-                f"offload: skipped: {'; '.join(found.passed_over)} (once; "
-                "'offload-tool doctor' prints it again)",
-            )
-        for doubt in found.doubts:
-            announce(env, f"offload: warning: {doubt}; used all the same")
-    return found
-
-
 _NO_COMPILER = Toolchain(
     *(("clang",), ("clang++",), ("clang",), ("lld",), ()),
     version="22.0.0",
@@ -105,10 +64,10 @@ def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
     results = results_of(env)
     if results is not None and results.compiler is not None:
         return results.compiler
-    installations = _own_installations(env)
+    own = _own_installations(env)
     with compat.at_top(env):
-        key = _search_key(env, installations)
-        found = _find(env, key, lambda: _device_args(env), lenient=lenient)
+        found = _find(env, own, lenient=lenient)
+    _announce(env, found)
     if results is not None:
         results.compiler = found
     return found
@@ -118,17 +77,41 @@ def _own_installations(env: Environment) -> dict[str, str]:
     return {name: path for name in OWN_INSTALLATIONS if (path := folder_path(env, name))}
 
 
-def _search_key(env: Environment, installations: Mapping[str, str]) -> _SearchKey:
+def _find(env: Environment, own: Mapping[str, str], *, lenient: bool) -> Toolchain:
     kinds = [kind for kind in env.get(KINDS, "").split(",") if kind]
-    args = substituted(env, "$CFLAGS $CXXFLAGS $CCFLAGS $CPPFLAGS $OFFLOAD_FLAGS")
-    flags = relevant_flags(args)
+    flags = relevant_flags(substituted(env, "$CFLAGS $CXXFLAGS $CCFLAGS $CPPFLAGS $OFFLOAD_FLAGS"))
     clang = env["OFFLOAD_CLANG"] or ""
-    return _SearchKey(
-        env.subst(clang) if isinstance(clang, str) else shlex.quote(str(clang)),
-        tuple(_job(env, kind, flags) for kind in kinds or likely_kinds(env)),
-        not kinds,  # e.g. a link: prefers the compiler of the sources
-        tuple({**shell_variables(env), **installations}.items()),
-    )
+    named = env.subst(clang) if isinstance(clang, str) else shlex.quote(str(clang))
+    jobs = tuple(_job(env, kind, flags) for kind in kinds or likely_kinds(env))
+    environ = {**os.environ, **shell_variables(env), **own}
+    with suppress(CompilerError):
+        return find_toolchain(environ, named, jobs)
+    given = _device_args(env)
+    jobs = tuple(replaced(job, all_flags=given, source="source.cpp") for job in jobs)
+    # Without kinds, as for a link, the compiler of the sources is preferred.
+    try:
+        return find_toolchain(environ, named, jobs, lenient=lenient and bool(kinds))
+    except CompilerError:
+        if kinds or not lenient:
+            raise
+    return find_toolchain(environ, named)
+
+
+def _announce(env: Environment, found: Toolchain) -> None:
+    def show_if_new(text: str) -> None:
+        """Show a text that this machine has not shown since the package changed."""
+        new: list[str] = []
+        cached_result(["told", str(found)], lambda: new.append(text), lambda _: [])
+        if new:
+            SCons.Util.display(text)
+
+    announce(env, f"offload: using {found.used}")
+    if found.passed_over:
+        skipped = "; ".join(found.passed_over)
+        text = f"offload: skipped: {skipped} (once; 'offload-tool doctor' prints it again)"
+        announce(env, text, show_if_new)
+    for doubt in found.doubts:
+        announce(env, f"offload: warning: {doubt}; used all the same")
 
 
 def _job(env: Environment, kind: str, flags: tuple[str, ...]) -> Job:
@@ -136,17 +119,6 @@ def _job(env: Environment, kind: str, flags: tuple[str, ...]) -> Job:
     if kind == "openmp" and named and (ptxas := find_ptxas(named)) is not None:
         flags += (openmp.ptxas_flag(ptxas),)
     return Job(kind, known_targets(env, kind), flags)
-
-
-def _search(key: _SearchKey, *, lenient: bool = False) -> Toolchain:
-    environ = {**os.environ, **dict(key.shell)}
-    is_optional = lenient and key.is_optional
-    try:
-        return find_toolchain(environ, key.clang, key.jobs, lenient=lenient and not is_optional)
-    except CompilerError:
-        if not is_optional:
-            raise
-    return find_toolchain(environ, key.clang)
 
 
 def _device_args(env: Environment) -> tuple[str, ...]:
