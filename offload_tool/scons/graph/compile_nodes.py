@@ -304,13 +304,11 @@ def uses_new_driver(env: Environment, unit: Unit) -> bool:
 
 
 def _driver_command(
-    env: Environment, unit: Unit, job: CompilePass, more: Iterable[str]
+    env: Environment, unit: Unit, job: CompilePass, more: Iterable[str] = ()
 ) -> tuple[list[str], dict[str, str]]:
     """Return a pass's command and environment for queries, with `more` flags at its end."""
     toolchain = found_tools.toolchain(env)
-    own = "$OFFLOAD_HOST_FLAGS" if job.device is None else "$OFFLOAD_FLAGS"
-    given = _substituted(env, f"{unit.language_flags} $CCFLAGS {own}", unit)
-    args = [*job.flags(toolchain, source=unit.source.name), *given, *more]
+    args = [*job.flags(toolchain, source=unit.source.name), *_flag_args(env, unit, job), *more]
     # Flags that differ between sources without effect here would repeat the query for each.
     flags = [_NO_CUID if arg.startswith("-cuid=") else arg for arg in args]
     flags = [arg for arg in flags if not arg.startswith(("-D", "-I"))]
@@ -342,8 +340,7 @@ def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[An
     like = f"libraries of {job.kind} {job.rdc} {device.name} {unit.language_flags}"
 
     def find() -> list[Any]:
-        more = map(str, offload_arch.arch_flags(env, device))
-        command, environment = _driver_command(env, unit, job, more)
+        command, environment = _driver_command(env, unit, job)
         with compat.at_top(env):
             return [env.File(name) for name in device_libraries(command, environment)]
 
