@@ -337,7 +337,7 @@ class Memory:
             each.staged.finish()
         each.run.record = None
         with suppress(OffloadError):  # what it has read is not known
-            each.run.record = _if_sure(each.run.finish(each.run.read()))
+            each.run.record = _if_sure(each.run.finish())
         jobs = self._plan.jobs
         texts = {
             RESULTS: " ".join(self.digests.digest(jobs[n].output) for n in each.results),

@@ -1,4 +1,4 @@
-r"""The files that a pass has read, and its lookups.
+r"""The files that a pass has read.
 
 The depfile of a compile lists the files that it has read. If it does not name the source, it is
 another job's (``-save-temps``), or a compiler cache has restored the output without one, and the
@@ -11,40 +11,17 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from offload_tool.clang.argument_files import all_args
 from offload_tool.clang.depfile import depfile_command, read_depfile
 from offload_tool.clang.environment import ImplicitInputs
 from offload_tool.clang.options import ATTACHED_FILE, FOLDER, HOST_IR, prefixes
 from offload_tool.errors import CompilerError, OffloadError
-from offload_tool.io.file_digests import DigestCache
 from offload_tool.io.paths import remove
 from offload_tool.io.process import capture
-from offload_tool.manifest.include_search import Lookups, expected_lookups
-from offload_tool.manifest.source_text import assembler_include
 from offload_tool.passes.command import Command
 from offload_tool.toolchain.driver_cache import cached_front_end, device_libraries
-
-
-class PassReads(NamedTuple):
-    """The files and lookups of a pass."""
-
-    files: list[str]
-    lookups: Lookups
-    unknown_input: str = ""
-    """The file or argument that may let the assembler read a file; "" if all inputs are known."""
-
-
-def reads_of(
-    listed: Sequence[str], folders: Sequence[str], args: Sequence[str], digests: DigestCache
-) -> PassReads:
-    """Return the files and lookups of a pass whose depfile lists `listed`."""
-    lookups = expected_lookups(listed, folders, args, digests)
-    if not folders:
-        lookups = lookups._replace(unknown=True)
-    return PassReads([*listed], lookups, assembler_include(listed, args))
 
 
 def files_read(command: Command, environment: Mapping[str, str]) -> list[str]:

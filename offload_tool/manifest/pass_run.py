@@ -23,7 +23,7 @@ from offload_tool.clang.driver import query_front_end
 from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import DigestCache
 from offload_tool.manifest import manifest_path
-from offload_tool.manifest.include_search import Lookups
+from offload_tool.manifest.include_search import Lookups, expected_lookups
 from offload_tool.manifest.key import Key, Reason
 from offload_tool.manifest.manifest import (
     Judgement,
@@ -40,7 +40,6 @@ from offload_tool.manifest.race_check import Start
 
 if TYPE_CHECKING:
     from offload_tool.manifest.cut_off import Stages
-    from offload_tool.manifest.inputs import PassReads
 
 
 class Resolver(ABC):
@@ -175,7 +174,7 @@ class PassRun:
             return None
         if judgement.search_path_changed:
             query_front_end.cache_clear()  # the installations of GCC may have changed
-            lookups = self._reads(read).lookups
+            lookups = self._lookups(read)
             folders = same_folders(lookups.folders, self._digests)
             return record._replace(lookups=lookups, same_folders=folders)
         present = tuple(sorted({*record.lookups.present, *judgement.appeared}))
@@ -214,21 +213,21 @@ class PassRun:
         stages.begin(record, self.resolver.args, is_unchanged=is_unchanged)
         self.stages = stages
 
-    def read(self) -> PassReads:
-        """Return what the run has read; errors are those of `Resolver.files_read`."""
-        return self._reads(self.resolver.files_read())
+    def finish(self) -> PassRecord:
+        """Return the record of the run, not saved yet; errors are those of `files_read`."""
+        from offload_tool.manifest.source_text import assembler_include  # not if all is current
 
-    def finish(self, reads: PassReads) -> PassRecord:
-        """Return the record of the run, which is not saved yet."""
         resolver = self.resolver
+        read = resolver.files_read()
         record = record_pass_result(
             resolver.key(self._before),
-            *(reads.files, reads.lookups, resolver.output, self.start, self._digests),
+            *(read, self._lookups(read), resolver.output, self.start, self._digests),
             key_before=self._key if self._may_change else None,
             with_identity=resolver.with_identity,
         )
-        self.unknown_input = reads.unknown_input
-        is_known = resolver.is_recordable and not reads.unknown_input
+        if resolver.reads_headers:
+            self.unknown_input = assembler_include(read, resolver.args)
+        is_known = resolver.is_recordable and not self.unknown_input
         side_outputs = resolver.side_outputs()
         bitcode = ""
         if self.stages is not None and is_known and not side_outputs:
@@ -249,9 +248,9 @@ class PassRun:
         if self.resolver.may_write:
             write_record(manifest_path(output), record, self._digests, output)
 
-    def _reads(self, listed: list[str]) -> PassReads:
-        from offload_tool.manifest.inputs import PassReads, reads_of  # not if all is current
-
+    def _lookups(self, read: list[str]) -> Lookups:
         if not self.resolver.reads_headers:
-            return PassReads(listed, Lookups())
-        return reads_of(listed, self.resolver.search_path(), self.resolver.args, self._digests)
+            return Lookups()
+        folders = self.resolver.search_path()
+        found = expected_lookups(read, folders, self.resolver.args, self._digests)
+        return found if folders else found._replace(unknown=True)

@@ -272,14 +272,13 @@ def _complete(job: OutputJob, run: PassRun, backup: OutputBackup) -> None:
             "run it by hand, without its launcher"
         )
     job.check()
-    reads = run.read()
     backup.restore_if_equal()
-    record = run.finish(reads)
+    record = run.finish()
     try:
         run.save(record)
     except FileError:  # such as a full disk: the output is still right
         _remove(manifest_path(outputs.file))
-    names = [*reads.files, *record.key.files, *job.installed]
+    names = [*record.inputs, *record.key.files, *job.installed]
     with shielded():  # an interrupted call leaves all outputs as they were, or new
         backup.drop()
         write_depfile_and_stamp(outputs, names, job.tool)

@@ -94,7 +94,7 @@ class Pass(Resolver):
         for name in self.sides:
             Path(name).write_text("beside")
         self.before = self.after = ""
-        run.save(run.finish(run.read()))
+        run.save(run.finish())
         return run
 
     def _folders(self) -> tuple[str, ...]:
@@ -424,10 +424,10 @@ def test_stages(one: Pass, change: Change, keeps: bool, expected: bool) -> None:
     run.begin("marker")
     run.begin_stages(stages, keeps_output=keeps)
     assert stages.begun == [expected]
-    record = run.finish(run.read())
+    record = run.finish()
     assert record.bitcode == ("digest" if one.is_recordable else "")
     one.sides = {"k.co": True}
-    assert run.finish(run.read()).bitcode == ""
+    assert run.finish().bitcode == ""
 
 
 def test_what_a_run_tells(one: Pass) -> None:

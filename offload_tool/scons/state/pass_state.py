@@ -117,9 +117,8 @@ class PassRecords(PassRun):
 
     def finish_compile(self) -> None:
         """Record what the compile has read and written; errors as of `PassRun`."""
-        reads = self.read()
-        compat.replace_implicit(self._node, nodes_of(self._node, reads.files))
-        made = self.finish(reads)
+        made = self.finish()
+        compat.replace_implicit(self._node, nodes_of(self._node, made.inputs))
         if compat.has_more_actions(self._node):
             self.record = made
         else:
