@@ -308,13 +308,9 @@ def record_pass_result(
     start: Start,
     digests: DigestCache,
     *,
-    key_before: Key | None = None,
     with_identity: bool = False,
 ) -> PassRecord:
     """Return the record of a pass that has read the files `read` and written `output`.
-
-    With `key_before`, the key of the beginning, what differs from it is certain to differ later.
-    Otherwise the files of the key are checked like inputs.
 
     `with_identity`: the result also depends on the identity of these files, not on their content
     alone. OpenMP puts the device and inode numbers of files into the names of target regions; a
@@ -325,11 +321,6 @@ def record_pass_result(
         name: _digest_with_identity(name, race_check.digest_as_read(name, digests), with_identity)
         for name in read
     }
-    if key_before is not None:
-        key = key.since(key_before)
-    else:
-        files = {n: race_check.digest_as_read(n, digests) for n, old in key.files.items() if old}
-        key = key._replace(files={**key.files, **files})
     equal = _equal_names(inputs)
     # Their content is unchanged, but which of them were one file is not known.
     inputs.update((name, CHANGED) for name in equal if not race_check.is_old(name))

@@ -118,8 +118,6 @@ class PassRun:
         """The record that was judged."""
         self._key: Key | None = None
         """The key that was judged, or that of the beginning."""
-        self._may_change = False
-        """The key was known at the beginning, and may change while the pass runs."""
         self.stages: Stages | None = None
         """The stages of a run, which have begun."""
 
@@ -183,7 +181,7 @@ class PassRun:
     # -- a run -----------------------------------------------------------------------------
 
     def begin(self, marker: str, key: Key | None = None) -> Start:
-        """Record the start of a run; raise FileError. A given `key` may change meanwhile."""
+        """Record the start of a run; raise FileError. A `key` replaces the judged one."""
         record, named = self.record, self.resolver.inputs_before()
         expected = dict.fromkeys([*named, *(record.inputs if record is not None else ())])
         searched = record.lookups.folders if record is not None else ()
@@ -193,7 +191,6 @@ class PassRun:
         start = Start.now(marker, folders, digests)
         self.start = start
         self._key = key or self._key
-        self._may_change = key is not None
         return start
 
     @property
@@ -218,11 +215,10 @@ class PassRun:
         from offload_tool.manifest.source_text import assembler_include  # not if all is current
 
         resolver = self.resolver
-        read = resolver.files_read()
+        key, read = resolver.key(self._before), resolver.files_read()
         record = record_pass_result(
-            resolver.key(self._before),
+            key if self._key is None else key.since(self._key),
             *(read, self._lookups(read), resolver.output, self.start, self._digests),
-            key_before=self._key if self._may_change else None,
             with_identity=resolver.with_identity,
         )
         if resolver.reads_headers:

@@ -142,7 +142,9 @@ def with_cut_off(run: Runner, node: Any, stages: Stages) -> Runner:
 
     def run_in_stages(command: list[str], environment: dict[str, str]) -> int:
         output = Path(node.get_internal_path())
-        records_of(node).compile_in_stages(stages)
+        # Further actions would run on their own output.
+        keeps_output = not compat.has_more_actions(node)
+        records_of(node).begin_stages(stages, keeps_output=keeps_output)
         if not stages.known_digest:
             output.unlink(missing_ok=True)
         return run(command, environment)

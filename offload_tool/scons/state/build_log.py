@@ -215,9 +215,10 @@ def _passes_done(passes: DeclaredPasses) -> list[_Outcome]:
         if declared.seconds is None or outcome is None:
             continue
         records = records_of(declared.node)
+        stages = records.stages
         if outcome == "compiled" and records.is_fetched:
             outcome = "from cache"
-        elif outcome == "compiled" and records.is_cut_off:
+        elif outcome == "compiled" and stages is not None and stages.is_cut_off:
             outcome = "front end only"
         found.append(
             _Outcome(
@@ -226,7 +227,7 @@ def _passes_done(passes: DeclaredPasses) -> list[_Outcome]:
                 declared.target,
                 outcome,
                 declared.seconds,
-                records.front_end_seconds,
+                stages.front_end_seconds if stages is not None else 0.0,
                 "" if outcome == "up to date" else str(records.reason or ""),
             )
         )

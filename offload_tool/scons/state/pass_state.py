@@ -18,11 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from offload_tool.clang.argument_files import all_args, include_folders
 from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import identity
 from offload_tool.manifest import manifest_path
-from offload_tool.manifest.cut_off import Stages
 from offload_tool.manifest.include_search import Lookups
 from offload_tool.manifest.key import Key
 from offload_tool.manifest.manifest import (
@@ -59,8 +57,6 @@ class PassRecords(PassRun):
         super().__init__(NodeResolver(node, job, command, args), DIGESTS)
         self.job = job
         self.command = command
-        self.args = args
-        self.folders = include_folders(all_args(args))
         self.is_fetched = False
         self.is_known_current = False
         """The last decision: of `is_current`, or True after a compile or fetch."""
@@ -134,21 +130,6 @@ class PassRecords(PassRun):
     def _save_current(self, record: PassRecord) -> None:
         self.save(record)
         self.is_known_current = self.is_known_current or compat.does_execute()
-
-    def compile_in_stages(self, stages: Stages) -> None:
-        """Start the stages of a pass, after `begin_compile`."""
-        # Further actions would run on their own output.
-        self.begin_stages(stages, keeps_output=not compat.has_more_actions(self._node))
-
-    @property
-    def is_cut_off(self) -> bool:
-        """Whether the pass found its bitcode unchanged, and kept the output."""
-        return self.stages is not None and self.stages.is_cut_off
-
-    @property
-    def front_end_seconds(self) -> float:
-        """The time of the front end, if the pass had two stages."""
-        return self.stages.front_end_seconds if self.stages is not None else 0.0
 
     # -- CacheDir ----------------------------------------------------------------------------
 

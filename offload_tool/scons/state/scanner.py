@@ -24,6 +24,7 @@ from offload_tool.clang.argument_files import (
     LINKERS_FOLDERS,
     MODULE_SUFFIX,
     all_args,
+    include_folders,
     link_args,
     linked_files,
     module_folders,
@@ -50,17 +51,18 @@ def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
     compat.forget_scan(node)
     records = records_of(node)
     records.renew_copies()
+    args = records.resolver.args
     known = records.known_nodes()
     there = [file for file in known if file.has_builder() or file.rexists()]
-    named = (compat.folder_node(env.fs, folder) for folder in records.folders)
+    named = (compat.folder_node(env.fs, folder) for folder in include_folders(all_args(args)))
     folders = (*path, *(folder for folder in named if folder is not None))
-    words = (word for arg in records.args for word in (arg, *_names_in(arg)) if word[:1] != "-")
+    words = (word for arg in args for word in (arg, *_names_in(arg)) if word[:1] != "-")
     in_args = compat.without_made_of(_files_named(words, (env.fs.Top, *folders)), node)
     begin = [node.sources[0], *there, *in_args]
     waits_for = compat.waits_for(node)
     reachable = reachable_files(begin, folders)
     records.resolver.reachable = [str(file.rfile()) for file in reachable]
-    of_flags = compat.without_made_of(_files_of_flags(records.args, env), node)
+    of_flags = compat.without_made_of(_files_of_flags(args, env), node)
     needed = dict.fromkeys((*reachable, *of_flags))
     generated = [file for file in needed if file.has_builder() and file not in waits_for]
     if generated:
