@@ -29,7 +29,7 @@ from offload_tool.scons.state.node_resolver import command_of
 from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, reachable_files
 from offload_tool.scons.types import Environment, Node
 
-_ABSOLUTE, _FILTER = "COMPILATIONDB_USE_ABSPATH", "COMPILATIONDB_PATH_FILTER"
+_PATTERN = "$COMPILATIONDB_PATH_FILTER"
 
 
 def offload_compilation_database(env: Environment, target: str | None) -> list[Node]:
@@ -46,18 +46,13 @@ def offload_compilation_database(env: Environment, target: str | None) -> list[N
 def _signed(passes: DeclaredPasses, env: Environment) -> str:
     """Return a digest of all commands, as in the nodes' signatures, and of the headers' names."""
     parts = [f"{row.source}\0{row.node}\0{compat.contents(row.node)!r}" for row in passes]
-    parts += [
-        env.subst("$OFFLOAD_CLANGD_ARCH"),
-        *_settings(env),
-        *(str(name) for name, _ in _headers(passes, env)),
-    ]
+    parts += [env.subst(f"$OFFLOAD_CLANGD_ARCH {_PATTERN} {_has_absolute_names(env)}")]
+    parts += [str(name) for name, _ in _headers(passes, env)]
     return str(SCons.Util.hash_signature("\n".join(parts)))
 
 
-def _settings(env: Environment) -> tuple[str, str]:
-    """Return the pattern of outputs, and a text if names are absolute."""
-    is_absolute = env.get(_ABSOLUTE) in (True, "True", "true")
-    return env.subst(f"${_FILTER}"), "absolute" if is_absolute else ""
+def _has_absolute_names(env: Environment) -> bool:
+    return env.get("COMPILATIONDB_USE_ABSPATH") in (True, "True", "true")
 
 
 def _write(given: actions.Operands) -> None:
@@ -70,8 +65,7 @@ def _write(given: actions.Operands) -> None:
     ordered = sorted(passes, key=lambda d: (first[d.source], d.target != "host", d.target))
     if wanted := env.subst("$OFFLOAD_CLANGD_ARCH"):
         ordered = _one_for_each_source(ordered, wanted)
-    pattern = _settings(env)[0]
-    if pattern:
+    if pattern := env.subst(_PATTERN):
         ordered = [d for d in ordered if fnmatch.fnmatch(_name(d.node, env), pattern)]
     entries = [_entry(declared, declared.source, env) for declared in ordered]
     for header, declared in _headers(ordered, env):
@@ -134,4 +128,4 @@ def _name(node: Node, env: Environment) -> str:
     """Return the name of a file: of its original, if SCons copies it to a variant folder."""
     original = node if node.is_derived() else node.srcnode()
     found = original.rfile() if original.rexists() or original.is_derived() else node.rfile()
-    return found.get_abspath() if _settings(env)[1] else str(found)
+    return found.get_abspath() if _has_absolute_names(env) else str(found)

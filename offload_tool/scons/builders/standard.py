@@ -133,7 +133,8 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
             name = env.subst(item)
         else:
             return False
-        return kind_of_suffix(name) is not None and not _has_action(env, name)
+        known = env["BUILDERS"]["StaticObject"].src_suffixes(env)
+        return kind_of_suffix(name) is not None and SCons.Util.splitext(name)[1] not in known
 
 
 compat.blame_caller(_Accepting.__call__)
@@ -144,11 +145,6 @@ def _has_code(item: Any) -> bool:
         return False
     info = info_of(item)
     return bool(info.code_kinds or info.device_nodes)
-
-
-def _has_action(env: Environment, name: str) -> bool:
-    known = env["BUILDERS"]["StaticObject"].src_suffixes(env)
-    return SCons.Util.splitext(name)[1] in known
 
 
 # -- checks of Configure contexts -----------------------------------------------------------
@@ -221,9 +217,8 @@ def _object(env: Environment, toolchain: Toolchain, kind: str, target: Any, sour
         lines = [[*toolchain.clang, *local, CXX_MODE, "-x", "hip", *targets, *_FLAGS, "-c", *_END]]
     else:
         passes = [(compile_pass(kind, "device", "check", device), _NOWHERE) for device in devices]
-        lines = []
-        for each, end in (*passes, (host, _END)):
-            command = each.command(toolchain, _FLAGS, source.name)
-            lines.append([*command.program, *command.flags, *end])
+        commands = ((x.command(toolchain, _FLAGS, source.name), end) for x, end in passes)
+        lines = [[*command.args, *end] for command, end in commands]
+        lines.append([*host.command(toolchain, _FLAGS, source.name).args, *_END])
     action = SCons.Action.ListAction([SCons.Action.Action([line]) for line in lines])
     return SCons.Builder.Builder(action=action)(env, target, [source])
