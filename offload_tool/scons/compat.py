@@ -113,11 +113,6 @@ def implicit_of(node: Any) -> list[Any]:
     return list(node.implicit or ())
 
 
-def add_implicit(node: Any, nodes: list[Any]) -> None:
-    """Add dependencies to those that a scanner has found for a node."""
-    node.add_to_implicit(nodes)
-
-
 def command_of(action: Any) -> Any:
     """Return the command of an action, before substitution."""
     return action.cmd_list

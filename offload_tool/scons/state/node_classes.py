@@ -153,7 +153,7 @@ class PlainOutput(Input):
         if self.implicit is None:
             super().scan()
             if info_of(self).flags:
-                compat.add_implicit(self, files_of_plain_command(self))
+                self.add_to_implicit(files_of_plain_command(self))
             for child in self.children(scan=False):
                 _adopt_input(child)
 
