@@ -142,7 +142,8 @@ def header_folders(
     """Return the folders of ``CPPPATH``, as SCons's ``FindPathDirs``, without header maps."""
     base = folder or env.fs.getcwd()
     given = SCons.PathList.PathList(env.get("CPPPATH") or []).subst_path(env, target, source)
-    return tuple(base.Rfindalldirs([x for x in given if not _header_map(env.fs, x, base)]))
+    folders = tuple(name for name in given if not _header_map(env.fs, name, base))
+    return tuple(base.Rfindalldirs(folders))
 
 
 def _header_map(fs: FileSystem, name: Any, base: Any) -> list[Any]:

@@ -198,6 +198,21 @@ def offload_static_library(env: Environment, target: str | None, sources: list[N
     return [archive]
 
 
+def link_inputs(
+    env: Environment, sources: list[Node], owner: units.Owner, of_units: Environment
+) -> tuple[OffloadInputs, list[Any]]:
+    """Return the offload code among a link's sources, and the rest, with C and C++ compiled."""
+    given, others = OffloadInputs(), list[Any]()
+    for node in sources:
+        if units.kind_of(env, node):
+            given.units.append(units.unit_of(of_units, node, units.Stem.of(node, owner)))
+        elif code_kinds(node):
+            given.files.append(node)
+        else:
+            others += plain_objects(env, node, owner)
+    return given, others
+
+
 def _device_linked_library(
     env: Environment, library: Any, owner: units.Owner, sources: list[Node]
 ) -> Node:
@@ -207,15 +222,7 @@ def _device_linked_library(
             "keeps it apart; set one of them"
         )
     relocatable = env.Override({"OFFLOAD_RDC": True})
-    given = OffloadInputs()
-    plain: list[Node] = []
-    for node in sources:
-        if units.kind_of(env, node):
-            given.units.append(units.unit_of(relocatable, node, units.Stem.of(node, owner)))
-        elif code_kinds(node):
-            given.files.append(node)
-        else:
-            plain += plain_objects(env, node, owner)
+    given, plain = link_inputs(env, sources, owner, relocatable)
     suffix = env.subst("$LIBSUFFIX")
     archives = [node for node in given.files if node.get_suffix() == suffix]
     given.placed.update(archives)

@@ -29,14 +29,13 @@ from offload_tool.clang.options import LINKER_SCRIPT, does
 from offload_tool.errors import UsageError
 from offload_tool.passes import openmp
 from offload_tool.scons import compat, found_tools, settings, spawn
-from offload_tool.scons.builders.objects import for_shared_library, plain_objects
+from offload_tool.scons.builders.objects import for_shared_library, link_inputs
 from offload_tool.scons.builders.standard import LINKS, builder_of_scons
 from offload_tool.scons.graph import units
 from offload_tool.scons.graph.images import linkable_nodes
 from offload_tool.scons.graph.kpack import attach_archives, codes_of, tools_marker
 from offload_tool.scons.graph.links import (
     HostLink,
-    OffloadInputs,
     code_kinds,
     files_of_flags,
     look_into,
@@ -88,23 +87,15 @@ def _link(env: Environment, target: str | None, sources: list[Node], builder: st
     link = LINKS[builder]
     by_libs, by_flags = files_of_flags(env, f"${link}FLAGS")
     by_name = list(filter(code_kinds, (*by_libs, *by_flags)))
-    given = OffloadInputs(placed={*by_name})
-    files: list[Node] = []
-    objects: list[Node] = []
-    for node in sources:
-        if units.kind_of(env, node):
-            given.units.append(units.unit_of(env, node, units.Stem.of(node, owner)))
-        elif code_kinds(node):
-            files.append(node)
-        elif info_of(node).code is not None:
-            given.device_code.append(_linkable(node))
-        else:
-            objects += plain_objects(env, node, owner)
+    given, others = link_inputs(env, sources, owner, env)
+    given.device_code = [_linkable(node) for node in others if info_of(node).code is not None]
+    objects = [node for node in others if info_of(node).code is None]
+    files = given.files
     if env["OFFLOAD_LIBS"]:
         files += units.source_nodes(env, env["OFFLOAD_LIBS"])
     given.files = list(dict.fromkeys([*files, *by_name]))
     archives = [node for node in files if node.get_suffix() == env.subst("$LIBSUFFIX")]
-    given.placed.update(archives)
+    given.placed.update([*by_name, *archives])
     linked = linkable_nodes(env, stem, given)
     variables = _link_variables(env, linked, "SHLINK" if shared else "LINK")
     codes = [*linked.codes, *codes_of([*objects, *by_libs])]
