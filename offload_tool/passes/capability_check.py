@@ -23,6 +23,7 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from offload_tool.clang.driver import jobs_of, query, query_plan
@@ -143,18 +144,13 @@ class Job:
         language = LANGUAGES[self.kind]
         given = self.targets or tuple(filter(None, [_ANY_TARGET.get(self.kind)]))
         targets = parse_targets(given, self.kind, allow_unknown=True)
-        passes = [language("device", _CUID, target) for target in targets]
-        outputs = [_OUTPUT for _ in passes]
+        make = partial(language, source=self.source, host_ir=_HOST_IR)
+        passes = [(make("device", _CUID, target), _OUTPUT) for target in targets]
         if language.has_host_ir:
-            passes.insert(0, language("host-ir", _CUID))
-            outputs.insert(0, _HOST_IR)
+            passes.insert(0, (make("host-ir", _CUID), _HOST_IR))
         flags = self.all_flags or self.flags
-        return [
-            each.command(toolchain, flags, self.source, _HOST_IR)._replace(
-                output=output, source=os.devnull
-            )
-            for each, output in zip(passes, outputs, strict=True)
-        ]
+        commands = ((each.command(toolchain, flags), output) for each, output in passes)
+        return [each._replace(output=output, source=os.devnull) for each, output in commands]
 
 
 @frozen

@@ -41,6 +41,9 @@ class CompilePass(ABC):
     cuid: str
     device: CompileTarget | None = None
     rdc: bool = False
+    source: str = ""
+    """The source's name, or one like it: an OpenMP source's decides the language."""
+    host_ir: str = ""
 
     kind: ClassVar[str]
     usual_suffix: ClassVar[str]
@@ -81,28 +84,26 @@ class CompilePass(ABC):
         return not (self.has_host_ir and self.stage == "host")
 
     @abstractmethod
-    def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
-        """Return the flags that determine the output; an OpenMP `source` decides the language."""
+    def flags(self, toolchain: Toolchain) -> list[str]:
+        """Return the flags that determine the output."""
 
     @abstractmethod
     def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
         """Return the flags that must follow the user's, for libraries of this format (or "")."""
 
     @abstractmethod
-    def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
+    def local_flags(self, toolchain: Toolchain) -> list[str]:
         """Return the flags that name paths of this machine; not for signatures."""
 
     def end_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
         """Return `last_flags`, and flags against warnings of what other passes need."""
         return [*self.last_flags(toolchain, archive_format), *_NO_WARNINGS_OF_PARTS]
 
-    def command(
-        self, toolchain: Toolchain, flags: Sequence[str], source: str, host_ir: str = ""
-    ) -> Command:
+    def command(self, toolchain: Toolchain, flags: Sequence[str]) -> Command:
         """Return the command of the pass with the user's flags, without an output."""
-        own = (*self.local_flags(toolchain, source), *self.flags(toolchain, host_ir, source))
+        own = (*self.local_flags(toolchain), *self.flags(toolchain))
         all_flags = (*own, *flags, *self.end_flags(toolchain))
-        return Command(tuple(toolchain.clang), all_flags, "", source)
+        return Command(tuple(toolchain.clang), all_flags, "", self.source)
 
     def own_flags(self, flags: Sequence[Any]) -> list[Any]:
         """Return the user's flags for this pass alone, as the driver's command has them."""

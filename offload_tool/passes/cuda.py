@@ -110,9 +110,8 @@ class CudaPass(CompilePass):
     usual_suffix, relocatable_suffix = ".ptx", ".rdc.ptx"
     lists_targets = True
 
-    def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
+    def flags(self, toolchain: Toolchain) -> list[str]:
         """See `CompilePass.flags`; with a toolkit, clang uses its PTX and SDK version."""
-        del host_ir, source
         flags = [CXX_MODE, "-x", "cuda"]
         if self.device is None:
             flags += ["--offload-host-only"]
@@ -135,9 +134,8 @@ class CudaPass(CompilePass):
         del toolchain
         return [ARCHIVE_FORMATS[archive_format]] if archive_format and self.rdc else []
 
-    def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
+    def local_flags(self, toolchain: Toolchain) -> list[str]:
         """See `CompilePass.local_flags`; a host object gets the placeholder."""
-        del source
         flags = [*toolchain.local_flags, *toolchain.cuda_flags]
         if self.device is None:
             flags += ["-Xclang", "-fcuda-include-gpubinary", "-Xclang", PLACEHOLDER_FILE]

@@ -45,9 +45,9 @@ class HipPass(CompilePass):
     usual_suffix, relocatable_suffix = ".co", ".bc"
     can_bypass_driver = is_distributed = True
 
-    def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
+    def flags(self, toolchain: Toolchain) -> list[str]:
         """See `CompilePass.flags`."""
-        del toolchain, host_ir, source
+        del toolchain
         cuid = f"-cuid={self.cuid}"
         if self.device is None:
             # The driver of clang 19 does not pass the CUID to the front end in a host-only pass.
@@ -61,9 +61,8 @@ class HipPass(CompilePass):
         """See `CompilePass.last_flags`; for `archive_format` see `driver_flags`."""
         return driver_flags(toolchain.major, rdc=self.rdc, archive_format=archive_format)
 
-    def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
+    def local_flags(self, toolchain: Toolchain) -> list[str]:
         """See `CompilePass.local_flags`."""
-        del source
         return [*toolchain.local_flags, *toolchain.rocm_flags]
 
     def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from offload_tool.errors import UsageError
 from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.passes.compile_pass import CompilePass, Stage
@@ -16,9 +18,9 @@ LANGUAGES: dict[str, type[CompilePass]] = {
 
 
 def compile_pass(
-    kind: str, stage: Stage, cuid: str, device: CompileTarget | None = None, *, rdc: bool = False
+    kind: str, stage: Stage, cuid: str, device: CompileTarget | None = None, **others: Any
 ) -> CompilePass:
     """Return a pass over sources of a kind; raise UsageError if there is no such pass."""
     if kind not in KINDS:
         raise UsageError(f"offload kind '{kind}': expected {', '.join(KINDS)}")
-    return LANGUAGES[kind](stage, cuid, device, rdc)
+    return LANGUAGES[kind](stage, cuid, device, **others)

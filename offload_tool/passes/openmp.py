@@ -62,7 +62,7 @@ class OpenMPPass(CompilePass):
         """See `CompilePass.suffix`."""
         return ".bc" if self.device is not None and self.device.arch == "amdgcn" else ".o"
 
-    def flags(self, toolchain: Toolchain, host_ir: str = "", source: str = "") -> list[str]:
+    def flags(self, toolchain: Toolchain) -> list[str]:
         """See `CompilePass.flags`."""
         if self.device is not None:
             flags = [*target_flags(self.device), "--offload-device-only"]
@@ -70,26 +70,27 @@ class OpenMPPass(CompilePass):
                 flags.append(ptx_flag(self.device.name))
             if self.device.arch == "amdgcn" and toolchain.major >= _ASKED_FOR_BITCODE_SINCE:
                 flags.append("-foffload-lto")
-            return [*language_flags(source), *flags, *_front_end(HOST_IR, host_ir), "-c"]
+            return [*language_flags(self.source), *flags, *_front_end(HOST_IR, self.host_ir), "-c"]
         # The driver needs some target, and prints no message about this one.
         flags = ["-fopenmp", f"-fopenmp-targets={toolchain.host_triple}", "--offload-host-only"]
         if self.compiles_source:  # the host IR must reach the devices unoptimised
             flags += _front_end("-disable-llvm-passes", "-emit-llvm-uselists")
-            return [*language_flags(source), *flags, "-emit-llvm", "-c"]
+            return [*language_flags(self.source), *flags, "-emit-llvm", "-c"]
         # The source's preprocessor flags have no effect on the host object, made of the IR.
-        return [*mode_flags(source), "-x", "ir", *flags, "-Wno-unused-command-line-argument", "-c"]
+        flags.append("-Wno-unused-command-line-argument")
+        return [*mode_flags(self.source), "-x", "ir", *flags, "-c"]
 
     def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
         """See `CompilePass.last_flags`."""
         del toolchain, archive_format
         return []
 
-    def local_flags(self, toolchain: Toolchain, source: str) -> list[str]:
+    def local_flags(self, toolchain: Toolchain) -> list[str]:
         """See `CompilePass.local_flags`."""
         flags = [*toolchain.local_flags]
         if self.device is not None:
             flags += gpu_flags(self.device, toolchain)
-        if language_of(source) == "c" and "-nostdinc++" in flags:  # the embedded compiler's
+        if language_of(self.source) == "c" and "-nostdinc++" in flags:  # the embedded compiler's
             flags.remove("-nostdinc++")  # clang warns
         return flags
 

@@ -64,7 +64,8 @@ class WantedPass(NamedTuple):
             if len(devices) != 1:
                 raise UsageError(f"'{self.target}': expected one target ID for one output")
             device = devices[0]
-        return compile_pass(self.kind, self.stage, self.cuid, device, rdc=self.rdc)
+        names = {"source": self.source, "host_ir": self.host_ir or ""}
+        return compile_pass(self.kind, self.stage, self.cuid, device, rdc=self.rdc, **names)
 
     def check(self, output: str) -> None:
         """Check the output as `CompilePass.check` does; raise CodeObjectError."""
@@ -127,16 +128,17 @@ def pass_command(wanted: WantedPass) -> PassCommand:
     def find(user_flags: Sequence[str] = (), *, lenient: bool = False) -> dict[str, Any]:
         from offload_tool.passes.capability_check import Job
 
-        job = wanted._replace(cuid=_CUID).parse(lambda: cached_toolchain(environ))
+        like = f"source{suffix}"
+        marked = wanted._replace(cuid=_CUID, source=like, host_ir=_HOST_IR)
+        job = marked.parse(lambda: cached_toolchain(environ))
         device = job.device
         targets = (device.name,) if device is not None and device.target_id is not None else ()
-        like = f"source{suffix}"
         needed = Job(job.kind, targets, deciding, trial_flags(user_flags), like)
         toolchain = cached_toolchain(environ, needed, lenient=lenient)
         programs = (which(arg, environ.get("PATH")) for arg in toolchain.clang)
-        local_flags = job.local_flags(toolchain, like)
+        local_flags = job.local_flags(toolchain)
         return {
-            "args": [*toolchain.clang, *local_flags, *job.flags(toolchain, _HOST_IR, like)],
+            "args": [*toolchain.clang, *local_flags, *job.flags(toolchain)],
             # Host objects that list their entries need no embedded fat binary for each source.
             "last": job.end_flags(toolchain, "offload-binary" if job.kind == "cuda" else ""),
             "writes_depfile": job.compiles_source,

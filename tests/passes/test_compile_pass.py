@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,8 +57,9 @@ def run(compiler: Toolchain, job: CompilePass, source: Path, host_ir: Path | Non
     name = job.device.filename if job.device is not None else job.stage
     output = source.with_name(f"{source.stem}.{name}.out")
     read = source if job.compiles_source else host_ir
-    command = [*compiler.clang, *job.local_flags(compiler, source.name)]
-    command += [*job.flags(compiler, str(host_ir or ""), source.name), *PLAIN[job.kind]]
+    job = replace(job, source=source.name, host_ir=str(host_ir or ""))
+    command = [*compiler.clang, *job.local_flags(compiler)]
+    command += [*job.flags(compiler), *PLAIN[job.kind]]
     command += [*job.last_flags(compiler), "-o", output, read]
     environment = os.environ | dict(compiler.environment)
     if host_ir is not None and job.device is not None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,8 +71,8 @@ class Passes:
     def _command(
         self, job: CompilePass, source: str, output: str, read: str, host_ir: str = ""
     ) -> list[str]:
-        compiler = self.compiler
-        flags = [*job.local_flags(compiler, source), *job.flags(compiler, host_ir, source)]
+        compiler, job = self.compiler, replace(job, source=source, host_ir=host_ir)
+        flags = [*job.local_flags(compiler), *job.flags(compiler)]
         return [*compiler.clang, *flags, "-o", output, read]
 
     def _run(self, job: CompilePass, source: str, output: str, read: str) -> None:

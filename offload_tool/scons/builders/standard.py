@@ -13,6 +13,7 @@ compiler compiles an offload source as the driver does, host and device. SCons l
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import SCons.Action
@@ -210,15 +211,15 @@ def check(env: Environment, builder: Any, name: str, target: Any, given: list[An
 
 def _object(env: Environment, toolchain: Toolchain, kind: str, target: Any, source: Node) -> Any:
     devices = offload_arch.devices(env, kind)
-    host = compile_pass(kind, "host", "check")
+    make = partial(compile_pass, kind, cuid="check", source=source.name)
+    host = make("host")
     if kind == "hip":  # the driver links device code by itself
-        local = host.local_flags(toolchain, source.name)
+        local = host.local_flags(toolchain)
         targets = [f"--offload-arch={device.name}" for device in devices]
         lines = [[*toolchain.clang, *local, CXX_MODE, "-x", "hip", *targets, *_FLAGS, "-c", *_END]]
     else:
-        passes = [(compile_pass(kind, "device", "check", device), _NOWHERE) for device in devices]
-        commands = ((x.command(toolchain, _FLAGS, source.name), end) for x, end in passes)
-        lines = [[*command.args, *end] for command, end in commands]
-        lines.append([*host.command(toolchain, _FLAGS, source.name).args, *_END])
+        passes = [(make("device", device=device), _NOWHERE) for device in devices]
+        passes.append((host, _END))
+        lines = [[*each.command(toolchain, _FLAGS).args, *end] for each, end in passes]
     action = SCons.Action.ListAction([SCons.Action.Action([line]) for line in lines])
     return SCons.Builder.Builder(action=action)(env, target, [source])

@@ -91,7 +91,7 @@ def host_node(env: Environment, unit: Unit, name: Node | None = None) -> Node:
             [_host_ir_node(env, unit)],
             **variables,
             _OFFLOAD_PIC_FLAGS=["-fPIC"] if unit.is_shared else [],
-            _OFFLOAD_PASS_FLAGS=job.flags(found_tools.toolchain(env), source=unit.source.name),
+            _OFFLOAD_PASS_FLAGS=job.flags(found_tools.toolchain(env)),
             _OFFLOAD_LANGUAGE="OPENMP",
             _OFFLOAD_LANGUAGE_FLAGS=unit.language_flags,
         )
@@ -147,7 +147,7 @@ def _compile(
         with compat.at_top(env):
             files = filter(None, [common["ENV"].get(name), *map(str, libraries)])
             variables["ENV"] = {**common["ENV"], name: os.pathsep.join(files)}
-    variables["_OFFLOAD_PASS_FLAGS"] = job.flags(toolchain, "${SOURCES[1]}", unit.source.name)
+    variables["_OFFLOAD_PASS_FLAGS"] = job.flags(toolchain)
     builder(common, node, sources, **variables)
     add_environment(env, node)
     if device is not None and job.has_host_ir and device.arch == "nvptx64":
@@ -166,7 +166,7 @@ def _whole_compile(env: Environment, unit: Unit) -> list[str]:
     for device in devices:
         flags += map(str, offload_arch.arch_flags(env, device))
     job = unit.job("device", devices[0]) if devices else unit.job("host")
-    local = [flag for flag in job.local_flags(toolchain, unit.source.name) if flag]
+    local = [flag for flag in job.local_flags(toolchain) if flag]
     begin = [*toolchain.clang, *local]
     targets = [device.name for device in devices if device.target_id is not None]
     return whole_command(begin, unit.kind, unit.source.name, targets, flags)
@@ -194,7 +194,7 @@ def _common_to_passes(
     """Return the environment and the runner that all similar passes share."""
     local: list[Any] = []
     if compat.is_build():
-        local += job.local_flags(found_tools.toolchain(env), unit.source.name)
+        local += job.local_flags(found_tools.toolchain(env))
     variables = spawn.toolchain_variables(env)
     if job.has_host_ir and job.device is not None:
         local += _openmp_local_flags(env, job.device)
@@ -308,11 +308,11 @@ def _driver_command(
 ) -> tuple[list[str], dict[str, str]]:
     """Return a pass's command and environment for queries, with `more` flags at its end."""
     toolchain = found_tools.toolchain(env)
-    args = [*job.flags(toolchain, source=unit.source.name), *_flag_args(env, unit, job), *more]
+    args = [*job.flags(toolchain), *_flag_args(env, unit, job), *more]
     # Flags that differ between sources without effect here would repeat the query for each.
     flags = [_NO_CUID if arg.startswith("-cuid=") else arg for arg in args]
     flags = [arg for arg in flags if not arg.startswith(("-D", "-I"))]
-    local = [arg for arg in job.local_flags(toolchain, unit.source.name) if arg]
+    local = [arg for arg in job.local_flags(toolchain) if arg]
     environment = {**env["ENV"], **dict(toolchain.environment)}
     return [*toolchain.clang, *local, *flags], environment
 

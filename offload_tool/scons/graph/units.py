@@ -127,7 +127,8 @@ class Unit:
 
     def job(self, stage: Stage, device: CompileTarget | None = None) -> CompilePass:
         """Return a pass over the source."""
-        return compile_pass(self.kind, stage, self.cuid, device, rdc=self.rdc)
+        names = {"source": self.source.name, "host_ir": "${SOURCES[1]}"}
+        return compile_pass(self.kind, stage, self.cuid, device, rdc=self.rdc, **names)
 
     def owned_by(self, owner: Owner) -> Unit:
         """Return the unit with an owner of its intermediate outputs."""
