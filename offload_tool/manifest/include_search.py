@@ -71,10 +71,7 @@ def _searched(
 
 
 def expected_lookups(
-    read: Sequence[str],
-    folders: Iterable[str],
-    args: Sequence[str],
-    digests: DigestCache,
+    read: Sequence[str], folders: Iterable[str], args: Sequence[str], digests: DigestCache
 ) -> Lookups:
     """Return the possible lookups of a pass that has read `read` with this search path."""
     from offload_tool.manifest.source_text import has_include_names  # not if all is current

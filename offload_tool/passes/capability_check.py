@@ -130,10 +130,7 @@ class Job:
         return f"{kind} code for {', '.join(self.targets)}" if self.targets else f"{kind} code"
 
     def find_equipment(
-        self,
-        toolchain: Toolchain,
-        environ: Mapping[str, str],
-        doubts: list[str] | None = None,
+        self, toolchain: Toolchain, environ: Mapping[str, str], doubts: list[str] | None = None
     ) -> Equipment:
         """Find the installations for this, else append to `doubts` or raise CompilerError."""
         request = _Request(toolchain, self, environ, doubts)

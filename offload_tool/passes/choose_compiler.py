@@ -26,13 +26,7 @@ from offload_tool.clang.response_file import check_quoting
 from offload_tool.errors import CompilerError
 from offload_tool.toolchain.identity import LIBRARY_PATH, quoting_advice
 from offload_tool.toolchain.installations import rocm_compilers
-from offload_tool.toolchain.probe import (
-    CLANG_NAME,
-    OLDEST_CLANG,
-    Toolchain,
-    probe,
-    version_of,
-)
+from offload_tool.toolchain.probe import CLANG_NAME, OLDEST_CLANG, Toolchain, probe, version_of
 from offload_tool.util.frozen import replaced
 from offload_tool.util.memoize import memoized
 from offload_tool.util.which import which
@@ -81,10 +75,7 @@ def find_toolchain(
 
 @memoized(64)
 def _find(
-    named: str,
-    variables: tuple[tuple[str, str], ...],
-    jobs: tuple[Job, ...],
-    lenient: bool,
+    named: str, variables: tuple[tuple[str, str], ...], jobs: tuple[Job, ...], lenient: bool
 ) -> Toolchain:
     environ = dict(variables)
     path = environ.setdefault("PATH", os.defpath)

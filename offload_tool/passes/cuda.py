@@ -266,10 +266,7 @@ def check_ptxas(ptxas: Ptxas, processor: str) -> None:
 def _ptxas_candidates(toolkit: str, environ: Mapping[str, str]) -> list[tuple[str, ...]]:
     usual = [environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
     # Another version may not know the PTX that clang writes for the toolkit.
-    found = [
-        f"{toolkit}/bin/ptxas" if toolkit else None,
-        which("ptxas", environ.get("PATH")),
-    ]
+    found = [f"{toolkit}/bin/ptxas" if toolkit else None, which("ptxas", environ.get("PATH"))]
     found += (f"{folder}/bin/ptxas" for folder in usual if folder)
     for folder in nvidia_packages():
         for pattern in ("cu*/bin/ptxas", "cuda_nvcc/bin/ptxas"):

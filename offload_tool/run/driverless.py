@@ -80,10 +80,7 @@ class DirectPasses:
             sys.stderr.write(f"offload: {command[-1]}: {text}\n")
 
     def run(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        stages: Stages | None = None,
+        self, command: Sequence[str], environment: Mapping[str, str], stages: Stages | None = None
     ) -> int | None:
         """Run the command of a pass without the driver, if possible.
 
@@ -112,10 +109,7 @@ class DirectPasses:
         return status
 
     def run_quietly(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        stages: Stages | None = None,
+        self, command: Sequence[str], environment: Mapping[str, str], stages: Stages | None = None
     ) -> bool | None:
         """Run a command as `run` does, silently: True without messages; None for the driver."""
         try:

@@ -72,10 +72,7 @@ exit 1
 
 
 def run_device_pass(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    run: Run,
-    cache: JobCache | None = None,
+    command: Sequence[str], environment: Mapping[str, str], run: Run, cache: JobCache | None = None
 ) -> int:
     """Run a pass ending in ``-o OUTPUT SOURCE``; return the status. Raise CompilerError."""
     names = _names_in(command)

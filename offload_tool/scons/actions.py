@@ -393,8 +393,7 @@ MERGE = _command("MERGE")
 PTXAS = _command(
     "PTXAS",
     check(
-        "check cubin",
-        lambda given: check_cubin(given.output, rdc=code_of(given.node).relocatable),
+        "check cubin", lambda given: check_cubin(given.output, rdc=code_of(given.node).relocatable)
     ),
     target_scanner=flags_scanner("OFFLOAD_PTXAS_FLAGS"),
 )

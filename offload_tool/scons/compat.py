@@ -320,12 +320,7 @@ def waits_for(node: Any) -> list[Any]:
 
 def known_inputs(node: Any) -> list[Any]:
     """Return the known dependencies and prerequisites of a node; a built one may have none."""
-    return [
-        *(node.implicit or ()),
-        *waits_for(node),
-        *(node.sources or ()),
-        *(node.depends or ()),
-    ]
+    return [*(node.implicit or ()), *waits_for(node), *(node.sources or ()), *(node.depends or ())]
 
 
 def without_made_of(files: Iterable[Any], node: Any) -> list[Any]:

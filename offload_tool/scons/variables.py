@@ -280,10 +280,7 @@ OTHERS_VARIABLES = {
 }
 
 
-_IN_LISTS = (
-    *("LINKFLAGS", "SHLINKFLAGS", "LDMODULEFLAGS"),
-    *("CXXFLAGS", "CCFLAGS", "CPPFLAGS"),
-)
+_IN_LISTS = (*("LINKFLAGS", "SHLINKFLAGS", "LDMODULEFLAGS"), *("CXXFLAGS", "CCFLAGS", "CPPFLAGS"))
 """Flags that this package puts into lists with others."""
 
 

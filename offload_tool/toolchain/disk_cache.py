@@ -81,9 +81,7 @@ def cached_script(name: str, text: bytes) -> str:
 
 
 def cached_result(
-    key: Sequence[str],
-    find: Callable[[], Any],
-    dependencies: Callable[[Any], Iterable[str] | None],
+    key: Sequence[str], find: Callable[[], Any], dependencies: Callable[[Any], Iterable[str] | None]
 ) -> Any:
     """Return the result for `key`, made of JSON's types, from disk or from `find`.
 

@@ -118,12 +118,7 @@ class Toolchain:
 
 
 def probe(
-    command: tuple[str, ...],
-    origin: str,
-    path: str,
-    library_path: str = "",
-    *,
-    amdgpu: bool = True,
+    command: tuple[str, ...], origin: str, path: str, library_path: str = "", *, amdgpu: bool = True
 ) -> Toolchain:
     """Query a clang, by programs in `path` and libraries in `library_path`; raise CompilerError."""
     match = version_of(command, path)

@@ -34,12 +34,7 @@ from offload_tool.scons.builders.standard import LINKS, builder_of_scons
 from offload_tool.scons.graph import units
 from offload_tool.scons.graph.images import linkable_nodes
 from offload_tool.scons.graph.kpack import attach_archives, codes_of, tools_marker
-from offload_tool.scons.graph.links import (
-    HostLink,
-    code_kinds,
-    files_of_flags,
-    look_into,
-)
+from offload_tool.scons.graph.links import HostLink, code_kinds, files_of_flags, look_into
 from offload_tool.scons.state import build_log
 from offload_tool.scons.state.node_classes import adopt_plain
 from offload_tool.scons.state.node_info import code_of, info_of

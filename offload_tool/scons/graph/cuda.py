@@ -212,11 +212,7 @@ def linked_objects(
 
 
 def _link_node(
-    env: Environment,
-    stem: Stem,
-    linker: NvLinker,
-    device: CompileTarget,
-    inputs: list[Node],
+    env: Environment, stem: Stem, linker: NvLinker, device: CompileTarget, inputs: list[Node]
 ) -> Node:
     flags = settings.substituted(env, "$OFFLOAD_LINK_FLAGS")
     arguments = [*linker.arguments(str(device.target_id)), *flags]
