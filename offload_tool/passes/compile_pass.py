@@ -26,6 +26,7 @@ from offload_tool.errors import UsageError
 from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.io import StrPath
 from offload_tool.passes.command import Command
+from offload_tool.passes.verify_output import check_output
 from offload_tool.toolchain.probe import Toolchain
 
 Stage: TypeAlias = "Literal['host-ir', 'host', 'device']"
@@ -109,6 +110,7 @@ class CompilePass(ABC):
         """Return the user's flags for this pass alone, as the driver's command has them."""
         return [*flags]
 
-    @abstractmethod
     def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
-        """Check the output, and unwrap a code object; raise CodeObjectError if it is another."""
+        """Check the output as `check_output` does."""
+        own = (self.kind, self.stage, output, self.cuid, self.device)
+        check_output(*own, rdc=self.rdc, host_ir=host_ir)

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from offload_tool.clang.driver import jobs_of, query, query_plan
 from offload_tool.errors import CompilerError
-from offload_tool.io import StrPath
-from offload_tool.passes import verify_output
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.passes.source_kind import CXX_MODE
 from offload_tool.toolchain.driver_cache import cached_args
@@ -140,14 +138,6 @@ class CudaPass(CompilePass):
         if self.device is None:
             flags += ["-Xclang", "-fcuda-include-gpubinary", "-Xclang", PLACEHOLDER_FILE]
         return flags
-
-    def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
-        """See `CompilePass.check`."""
-        del host_ir
-        if self.device is None:
-            verify_output.check_cuda_host_object(output, rdc=self.rdc)
-        elif self.device.target_id is not None:
-            verify_output.check_ptx(output, self.device.target_id)
 
 
 def ptx_flag(processor: str) -> str:

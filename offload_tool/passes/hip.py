@@ -22,8 +22,6 @@ from offload_tool.clang.driver import query_front_end
 from offload_tool.errors import UsageError
 from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.formats.targets.target_id import TargetID
-from offload_tool.io import StrPath
-from offload_tool.passes import verify_output
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.passes.source_kind import CXX_MODE
 from offload_tool.toolchain.probe import Toolchain
@@ -64,17 +62,6 @@ class HipPass(CompilePass):
     def local_flags(self, toolchain: Toolchain) -> list[str]:
         """See `CompilePass.local_flags`."""
         return [*toolchain.local_flags, *toolchain.rocm_flags]
-
-    def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
-        """See `CompilePass.check`."""
-        del host_ir
-        if self.device is None:
-            verify_output.check_host_object(output, self.cuid, rdc=self.rdc)
-        elif self.rdc:
-            verify_output.check_bitcode(output, self.device, self.cuid)
-        elif self.device.target_id is not None:
-            verify_output.unwrap_code_object(output, self.device.name)
-            verify_output.check_code_object(output, self.device.target_id, self.cuid)
 
 
 def driver_flags(major: int, *, rdc: bool = False, archive_format: str = "") -> list[str]:

@@ -25,10 +25,8 @@ from typing import Any
 
 from offload_tool.clang.driver import QueryResult, query
 from offload_tool.clang.options import HOST_IR, takes_next
-from offload_tool.errors import CompilerError, UsageError
+from offload_tool.errors import CompilerError
 from offload_tool.formats.targets.compile_target import CompileTarget
-from offload_tool.io import StrPath
-from offload_tool.passes import verify_output
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.passes.cuda import Ptxas, find_ptxas, ptx_flag
 from offload_tool.passes.source_kind import language_flags, language_of, mode_flags
@@ -99,15 +97,6 @@ class OpenMPPass(CompilePass):
         if self.device is None:
             return [*flags]
         return [*_for_target(flags)]
-
-    def check(self, output: StrPath, host_ir: StrPath | None = None) -> None:
-        """See `CompilePass.check`."""
-        if self.device is not None:
-            if host_ir is None:
-                raise UsageError("the check of an OpenMP device pass needs the host IR")
-            verify_output.check_entries(output, self.device, host_ir)
-        elif self.compiles_source:
-            verify_output.check_host_ir(output)
 
 
 def target_flags(device: CompileTarget) -> list[str]:

@@ -1,8 +1,7 @@
 """Check the output of a compile.
 
-There is one function per kind of output; `passes` assigns them to passes. An exit status of 0
-proves little: a launcher may run the host compiler instead, and clang silently compiles
-preprocessed HIP text to an empty code object. The checks look for the required content.
+An exit status of 0 proves little: a launcher may run the host compiler instead, and clang silently
+compiles preprocessed HIP text to an empty code object. The checks look for the required content.
 """
 
 from __future__ import annotations
@@ -65,6 +64,36 @@ def blaming_launcher(*, is_launched: bool = True) -> Iterator[None]:
         if not is_launched:
             raise
         raise CodeObjectError(f"{error}; {_LAUNCHER_HINT}") from None
+
+
+def check_output(
+    kind: str,
+    stage: str,
+    output: StrPath,
+    cuid: str,
+    device: CompileTarget | None,
+    *,
+    rdc: bool = False,
+    host_ir: StrPath | None = None,
+) -> None:
+    """Check a pass's output, and unwrap a code object; raise CodeObjectError if it is another."""
+    if kind == "openmp":
+        if device is not None and host_ir is not None:
+            check_entries(output, device, host_ir)
+        elif stage == "host-ir":
+            check_host_ir(output)
+    elif kind == "cuda":
+        if device is None:
+            check_cuda_host_object(output, rdc=rdc)
+        elif device.target_id is not None:
+            check_ptx(output, device.target_id)
+    elif device is None:
+        check_host_object(output, cuid, rdc=rdc)
+    elif rdc:
+        check_bitcode(output, device, cuid)
+    elif device.target_id is not None:
+        unwrap_code_object(output, device.name)
+        check_code_object(output, device.target_id, cuid)
 
 
 def check_code_object(path: StrPath, target_id: TargetID, cuid: str | None) -> None:

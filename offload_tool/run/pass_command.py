@@ -68,25 +68,14 @@ class WantedPass(NamedTuple):
         return compile_pass(self.kind, self.stage, self.cuid, device, rdc=self.rdc, **names)
 
     def check(self, output: str) -> None:
-        """Check the output as `CompilePass.check` does; raise CodeObjectError."""
-        if self.kind != "hip" or self.rdc:
-            self.parse().check(output, self.host_ir)
-            return
-        # Most passes are these. This check imports half as many modules as `parse` does.
-        from offload_tool.passes.verify_output import (
-            check_code_object,
-            check_host_object,
-            unwrap_code_object,
-        )
+        """Check the output; raise CodeObjectError. This imports half as much as `parse` does."""
+        from offload_tool.formats.targets.compile_target import parse_targets
+        from offload_tool.passes.verify_output import check_output
 
-        if self.target is None:
-            check_host_object(output, self.cuid)
-            return
-        from offload_tool.formats.targets.target_id import parse_target_ids
-
-        (target_id,) = parse_target_ids([self.target], allow_unknown=True)
-        unwrap_code_object(output, str(target_id))
-        check_code_object(output, target_id, self.cuid)
+        targets = [self.target] if self.target is not None else []
+        (device,) = parse_targets(targets, self.kind, allow_unknown=True) or (None,)
+        own = (self.kind, self.stage, output, self.cuid, device)
+        check_output(*own, rdc=self.rdc, host_ir=self.host_ir)
 
 
 class PassCommand(NamedTuple):
