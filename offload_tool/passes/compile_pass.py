@@ -88,9 +88,10 @@ class CompilePass(ABC):
     def flags(self, toolchain: Toolchain) -> list[str]:
         """Return the flags that determine the output."""
 
-    @abstractmethod
     def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
         """Return the flags that must follow the user's, for libraries of this format (or "")."""
+        del toolchain, archive_format
+        return []
 
     @abstractmethod
     def local_flags(self, toolchain: Toolchain) -> list[str]:

@@ -78,11 +78,6 @@ class OpenMPPass(CompilePass):
         flags.append("-Wno-unused-command-line-argument")
         return [*mode_flags(self.source), "-x", "ir", *flags, "-c"]
 
-    def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
-        """See `CompilePass.last_flags`."""
-        del toolchain, archive_format
-        return []
-
     def local_flags(self, toolchain: Toolchain) -> list[str]:
         """See `CompilePass.local_flags`."""
         flags = [*toolchain.local_flags]
