@@ -16,8 +16,9 @@ from offload_tool.errors import OffloadError, UsageError
 from offload_tool.passes.source_kind import KINDS, derive_cuid, kind_of_suffix
 
 if TYPE_CHECKING:
+    from offload_tool.passes.command import Command
     from offload_tool.passes.compile_pass import Stage
-    from offload_tool.run.run_pass import Runner
+    from offload_tool.run.run_pass import CommandRunner
     from offload_tool.sccache_dist.fallback import Finished
 
 _WRONG_USAGE = 2
@@ -227,44 +228,36 @@ def _kind(options: argparse.Namespace) -> str:
 
 def _with_launcher(
     launcher: Sequence[str], environ: Mapping[str, str], *, is_device: bool
-) -> Runner:
+) -> CommandRunner:
+    from offload_tool.run.launcher import run_launched
     from offload_tool.run.pass_command import cached_toolchain
+    from offload_tool.run.run_pass import run_command
+    from offload_tool.sccache_dist.fallback import run_with_fallback
 
-    toolchain = cached_toolchain(environ)
+    identity = cached_toolchain(environ).identity
 
-    def run(args: Sequence[str], environment: Mapping[str, str]) -> int:
-        from offload_tool.errors import CompilerError
-        from offload_tool.passes.command import Command
-        from offload_tool.run.launcher import run_launched
-
+    def run(command: Command, environment: Mapping[str, str]) -> int:
         def run_once(before: Sequence[str], command: Command) -> int:
-            if not is_device:
-                from offload_tool.run.run_pass import run_command
-
-                return run_command([*before, *command.argv()], environment)
-            from offload_tool.sccache_dist.fallback import run_with_fallback
-
             argv = command.argv()
+            if not is_device:
+                return run_command([*before, *argv], environment)
             return _finish(*run_with_fallback([*before, *argv], argv, environment))
 
-        command = Command.read(args, len(toolchain.clang))
-        if command is None:
-            raise CompilerError(f"expected the command of a pass, found {' '.join(args)!r}")
-        return run_launched(launcher, command, environment, toolchain.identity, run_once)
+        return run_launched(launcher, command, environment, identity, run_once)
 
     return run
 
 
-def _distributed(folder: str, environ: Mapping[str, str]) -> Runner:
+def _distributed(folder: str, environ: Mapping[str, str]) -> CommandRunner:
     from offload_tool.run.pass_command import cached_toolchain
     from offload_tool.sccache_dist.cluster import load_cluster
 
     cluster = load_cluster(folder)
     cluster.check_compiler(cached_toolchain(environ))
 
-    def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    def run(command: Command, environment: Mapping[str, str]) -> int:
         print_lines(cluster.begin())
-        return _finish(*cluster.run(command, environment))
+        return _finish(*cluster.run(command.argv(), environment))
 
     return run
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     Runner = Callable[[Sequence[str], Mapping[str, str]], int]
     """Runs a command in an environment; returns its exit status, 128 + N for signal N."""
 
+    CommandRunner = Callable[[Command, Mapping[str, str]], int]
     Accelerator = Callable[..., Any]
     """Returns a pass that may run in a faster way, as `pch.compile_command.PassWithPch`."""
 
@@ -68,7 +69,7 @@ def run_pass(
     wanted: WantedPass,
     outputs: Outputs,
     *,
-    runner: Runner | None = None,
+    runner: CommandRunner | None = None,
     accelerator: Accelerator | None = None,
 ) -> int:
     """Compile a source to `outputs`; return the compiler's exit status, 0 on success.
@@ -153,7 +154,7 @@ def run_pass(
         from offload_tool.run.openmp_jobs import run_device_pass
 
         return produce_output(job, functools.partial(run_device_pass, run=run_command))
-    return produce_output(job, runner)
+    return produce_output(job, runner and (lambda _, variables: runner(command, variables)))
 
 
 def _stages(environ: Mapping[str, str]) -> Stages:
