@@ -233,7 +233,7 @@ class Memory:
         record, reason, source = each.run.record, each.run.reason, self._plan.source
         if record is None or reason is None or self._old_texts.get(f"{each.target} {PCH}"):
             return ""
-        may_be_cut_off = reason.subject == source and len(record.bitcode) == len(digest_of(b""))
+        may_be_cut_off = reason.subject == source and record.has_bitcode
         others = ((name, digest) for name, digest in record.inputs.items() if name != source)
         if may_be_cut_off and all(self.digests.digest(name) == digest for name, digest in others):
             return "it ran without the last time, and only its source has changed"
@@ -339,8 +339,13 @@ class Memory:
         with suppress(OffloadError):  # what it has read is not known
             each.run.record = _if_sure(each.run.finish())
         jobs = self._plan.jobs
+        made = " ".join(
+            self.digests.digest(jobs[n].output) for n in each.results or each.numbers[-1:]
+        )
+        if each.is_kept and not each.results:  # the host's object, of which only images may change
+            made = self._old_texts.get(results_name(HOST), "")
         texts = {
-            RESULTS: " ".join(self.digests.digest(jobs[n].output) for n in each.results),
+            RESULTS: made,
             MESSAGES: _text_of(steps[n].messages_file for n in each.numbers),
             STDOUT: _text_of(steps[n].stdout_file for n in each.numbers),
             DEPFILE: _text_of([self._depfiles[each.numbers[0]]]),
@@ -350,7 +355,7 @@ class Memory:
         self._texts |= texts
         before = self._texts_before(each) | {name: texts[name] for name in texts if PCH in name}
         if each.run.record is not None and texts != before:
-            each.run.record = each.run.record._replace(earlier=())  # they had other messages
+            each.run.record = each.run.record._replace(earlier=())  # they had other results
 
     def keep(self, steps: Sequence[Step], launched: Container[int]) -> None:
         """Keep the results of this compile, which failed, for the next one.

@@ -154,13 +154,24 @@ class PassRecord(NamedTuple):
     def after(self, before: PassRecord) -> PassRecord:
         """Return the record with the states of `before`, which has the same output."""
         states = [before.inputs, *({**before.inputs, **each} for each in before.earlier)]
-        varying = ("inputs", "output", "why", "earlier")  # a part of a file has no output here
+        varying = (
+            "inputs",
+            "output",
+            "why",
+            "bitcode",
+            "earlier",
+        )  # a part of a file has no output
         like_before = self._replace(**{name: getattr(before, name) for name in varying})
         if before != like_before or before.inputs.keys() != self.inputs.keys():
             return self
         now = self.inputs
         differences = [{n: d for n, d in state.items() if now[n] != d} for state in states]
         return self._replace(earlier=tuple(filter(None, differences))[:_MOST_EARLIER])
+
+    @property
+    def has_bitcode(self) -> bool:
+        """Whether it ran in two stages, whose second printed nothing."""
+        return len(self.bitcode) == len(digest_of(b""))
 
     @property
     def result(self) -> str:

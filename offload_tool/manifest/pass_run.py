@@ -235,8 +235,10 @@ class PassRun:
             bitcode=bitcode,
         )
         before = self._before
-        is_kept = self.stages is not None and self.stages.is_cut_off
-        return record.after(before) if is_kept and before is not None else record
+        if before is None or not (before.has_bitcode and record.has_bitcode):
+            return record  # the backend may have printed messages
+        is_same = resolver.kept_output is None or before.output == record.output
+        return record.after(before) if is_same else record
 
     def save(self, record: PassRecord) -> None:
         """Write the manifest; raise FileError if it cannot be written."""

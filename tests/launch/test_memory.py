@@ -409,6 +409,12 @@ def test_cut_off(flags: str, project: Project) -> None:
     assert compiled() == ALL - {"host"}
     project.edit(*EDITS["host code"])
     assert compiled() == {"host"}
+    for texts in (("return 1", "int same = 1; return same"), ("x[0] =", "float *y = x; y[0] =")):
+        project.edit("s.hip", *texts)
+        project.build()  # the optimised code is the same
+        for there_and_back in (texts[::-1], texts):
+            project.edit("s.hip", *there_and_back)
+            assert project.ran() == set()
     project.edit("value.h", "#pragma once", "#pragma once\n#define UNUSED\n")
     assert compiled() == set()
     project.edit("s.hip", "// a comment", "mistake")

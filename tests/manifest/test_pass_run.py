@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn
 
 import pytest
 
-from offload_tool.io.file_digests import DigestCache
+from offload_tool.io.file_digests import DigestCache, digest_of
 from offload_tool.manifest.key import Key, Part
 from offload_tool.manifest.manifest import PassRecord
 from offload_tool.manifest.pass_run import PassRun, Resolver
@@ -52,6 +52,8 @@ class Pass(Resolver):
         self.preprocesses = True
         self.before = self.after = ""
         """What happens before the compiler reads files, and behind that."""
+        self.code = ""
+        """The output, if it does not depend on the files."""
         self.queries: list[str] = []
         self._files: list[str] = []
 
@@ -90,7 +92,7 @@ class Pass(Resolver):
         if stages is not None:
             run.begin_stages(stages)
         if stages is None or not stages.is_cut_off:
-            Path(self.output).write_text("\n".join(made))
+            Path(self.output).write_text(self.code or "\n".join(made))
         for name in self.sides:
             Path(name).write_text("beside")
         self.before = self.after = ""
@@ -391,15 +393,16 @@ def test_during_a_compile(one: Pass, name: str) -> None:
 class Stages:
     """Records how the stages of a pass begin."""
 
-    def __init__(self, *, is_cut_off: bool = False) -> None:
+    def __init__(self, code: str = "", *, is_cut_off: bool = False) -> None:
         self.begun: list[bool] = []
         self.is_cut_off = is_cut_off
+        self._bitcode = digest_of(code.encode()) if code != "prints" else code
 
     def begin(self, before: PassRecord | None, args: Sequence[str], *, is_unchanged: bool) -> None:
         self.begun.append(is_unchanged)
 
     def bitcode(self) -> str:
-        return "digest"
+        return self._bitcode
 
 
 @pytest.mark.parametrize(
@@ -425,7 +428,7 @@ def test_stages(one: Pass, change: Change, keeps: bool, expected: bool) -> None:
     run.begin_stages(stages, keeps_output=keeps)
     assert stages.begun == [expected]
     record = run.finish()
-    assert record.bitcode == ("digest" if one.is_recordable else "")
+    assert record.has_bitcode == one.is_recordable
     one.sides = {"k.co": True}
     assert run.finish().bitcode == ""
 
@@ -478,12 +481,17 @@ def test_without_headers(one: Pass) -> None:
     assert one.queries == []
 
 
-def test_states_with_the_same_output(one: Pass) -> None:
-    """The output is current for each state of the inputs from which a run has kept it."""
+@pytest.mark.parametrize("code", ["", "same"])
+def test_states_with_the_same_output(one: Pass, code: str) -> None:
+    """The output is current for each state of the inputs from which a run has made it.
+
+    Runs with other bitcode may make the same output.
+    """
+    one.code = code
     one.compile(Stages())
     for text in ("two", "three"):
         shell(f"echo {text} >second/value.h; echo lib {text} >second/lib.h")
-        one.compile(Stages(is_cut_off=True))
+        one.compile(Stages(code and text, is_cut_off=not code))
     for text, other in (("one", "lib"), ("two", "lib two"), ("three", "lib three")):
         shell(f"echo {text} >second/value.h; echo {other} >second/lib.h")
         assert verdict(one) == (True, None)
@@ -494,13 +502,21 @@ def test_states_with_the_same_output(one: Pass) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["echo >>k.hip '#include \"x.h\"'", "echo new >words", "touch k.co"]
+    ("change", "code"),
+    [
+        ("echo >>k.hip '#include \"x.h\"'", "same"),
+        ("echo new >words", "same"),
+        ("true", "other"),
+        ("true", "prints"),
+    ],
 )
-def test_states_of_other_runs(one: Pass, change: str) -> None:
-    """No state stays if the pass reads another file, has another key, or writes the output."""
+def test_states_of_other_runs(one: Pass, change: str, code: str) -> None:
+    """No state stays if the pass reads another file, has another key, or other results."""
+    one.code = "same"
     one.compile(Stages())
     shell(f"echo two >second/value.h; {change}")
-    one.compile(Stages(is_cut_off="touch" not in change))
+    one.code = code if code == "other" else "same"
+    one.compile(Stages(code))
     record = PassRun(one, DigestCache()).record
     assert record is not None
     assert record.earlier == ()
