@@ -154,13 +154,7 @@ class PassRecord(NamedTuple):
     def after(self, before: PassRecord) -> PassRecord:
         """Return the record with the states of `before`, which has the same output."""
         states = [before.inputs, *({**before.inputs, **each} for each in before.earlier)]
-        varying = (
-            "inputs",
-            "output",
-            "why",
-            "bitcode",
-            "earlier",
-        )  # a part of a file has no output
+        varying = ("inputs", "output", "why", "bitcode", "earlier")  # read, parts have no output
         like_before = self._replace(**{name: getattr(before, name) for name in varying})
         if before != like_before or before.inputs.keys() != self.inputs.keys():
             return self

@@ -181,7 +181,7 @@ class PassRun:
     # -- a run -----------------------------------------------------------------------------
 
     def begin(self, marker: str, key: Key | None = None) -> Start:
-        """Record the start of a run; raise FileError. A `key` replaces the judged one."""
+        """Record the start of a run; raise FileError. A `key` replaces the judged one, if any."""
         record, named = self.record, self.resolver.inputs_before()
         expected = dict.fromkeys([*named, *(record.inputs if record is not None else ())])
         searched = record.lookups.folders if record is not None else ()
@@ -190,7 +190,7 @@ class PassRun:
         digests = {name: self._digests.digest(name) for name in expected}
         start = Start.now(marker, folders, digests)
         self.start = start
-        self._key = key or self._key
+        self._key = key or self._key or self.resolver.key(record)
         return start
 
     @property

@@ -52,6 +52,8 @@ class Pass(Resolver):
         self.preprocesses = True
         self.before = self.after = ""
         """What happens before the compiler reads files, and behind that."""
+        self.is_judged = False
+        """Also before the first run."""
         self.code = ""
         """The output, if it does not depend on the files."""
         self.queries: list[str] = []
@@ -81,8 +83,9 @@ class Pass(Resolver):
     def compile(self, stages: Stages | None = None) -> PassRun:
         """Run the pass behind its verdict, as a new process does."""
         run = PassRun(self, DigestCache())
-        run.is_current()
-        run.begin("marker", self.key(None) if self.before or self.after else None)
+        if Path(MANIFEST).exists() or self.is_judged:
+            run.is_current()
+        run.begin("marker")
         shell(self.before)
         self._files = self._reads()
         made = [json.dumps([self.args, sorted(self.parts.items())])]
@@ -374,12 +377,16 @@ MEANWHILE: dict[str, tuple[str, str, str | None]] = {
 }
 
 
-@pytest.mark.parametrize("name", MEANWHILE)
-def test_during_a_compile(one: Pass, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "is_first"),
+    [*((name, False) for name in MEANWHILE), ("file that the command names", True)],
+)
+def test_during_a_compile(one: Pass, name: str, is_first: bool) -> None:
     """What happens while a pass runs is seen by the next verdict, and settled by the next run."""
     shell(LINKED)
-    one.compile()
-    one.args.append("-DA")
+    if not is_first:
+        one.compile()
+        one.args.append("-DA")
     one.before, one.after, reason = MEANWHILE[name]
     record = one.compile().record
     assert record is not None
@@ -436,6 +443,7 @@ def test_stages(one: Pass, change: Change, keeps: bool, expected: bool) -> None:
 def test_what_a_run_tells(one: Pass) -> None:
     """A run has its reason, with notes, its inputs, and the file due to which it runs again."""
     shell('echo \'asm(".incbin \\\\"x\\\\"");\' >second/value.h')
+    one.is_judged = True
     run = one.compile()
     assert run.unknown_input == "second/value.h"
     assert run.inputs() == ["k.hip", "second/value.h", "second/lib.h", "words"]
