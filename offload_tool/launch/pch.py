@@ -4,13 +4,14 @@
 
     a pass that runs -- is there a current PCH for it? -- yes --> front end with the PCH
                                | no                                  |  fails, or prints
-                  a mark of another compile? -- no: leave one --+    |
+                  another source's mark? -- no: leave one ------+    |
                                | yes                            v    v
                   make the PCH, under a lock; then as above     the pass as it is
 
-A launch knows one source, so it cannot count the users of a PCH. The second compile that wants a
-PCH in the present state of its headers makes it. The first compile leaves a mark: a digest of these
-headers. Thus an edit of a header and of one source makes no PCH for one compile.
+A launch knows one source, so it cannot count the users of a PCH. The first compile that wants a PCH
+in the present state of its headers leaves a mark: a digest of these headers, and its source. If
+another source wants it within a minute, all of a build may, and it makes the PCH. Thus an edit of
+one source makes no PCH for one compile. After some marks, the PCH would have paid, and is made.
 
 PCHs are in the folder `FOLDER` of the compile, since they hold absolute names. Each belongs to the
 text of its includes, and to the front end's arguments that do not depend on the source. Their
@@ -35,7 +36,7 @@ from offload_tool.clang.environment import ImplicitInputs, folders_of_job
 from offload_tool.clang.job_plan import HOST, DriverJob, DriverPlan
 from offload_tool.clang.options import EMBEDS, JOB_DEPFILE, without_values
 from offload_tool.errors import FileError, OffloadError, UsageError
-from offload_tool.io.file_digests import DigestCache, content_of, digest_of
+from offload_tool.io.file_digests import DigestCache, content_of, digest_of, file_stat
 from offload_tool.io.paths import sibling
 from offload_tool.launch.planned_pass import ALL_HEADERS
 from offload_tool.launch.scheduler import Step
@@ -49,7 +50,11 @@ from offload_tool.pch.recipe import MAP, PchRecipe, front_end_args
 SWITCH = "OFFLOAD_PCH"
 FOLDER = ".offload-pch"
 LAUNCHED = "its launcher runs it"
-_NEW = "the headers are new: the next compile makes it"
+_NEW = "the headers are new: the next source makes it"
+_MOST_MARKS = 3
+"""A PCH takes as long as it saves in about three compiles."""
+_ONE_BUILD = 60_000_000_000
+"""Nanoseconds between two compiles of one build. Of slower ones, headers are a small part."""
 _OTHER_DEPFILE = "its depfile does not list all headers, and nothing else: use -MD"
 _KEPT_FOR = 7 * 24 * 3600
 """Seconds without a use, after which a PCH is removed when another one is made."""
@@ -125,20 +130,30 @@ class PlannedPchs:
         if candidate is None:
             return f"its first includes have no header of {SWITCH}; '{candidates.stop}' ends them"
         recipe = self._recipe(job, candidate.headers)
-        if (found := _known(recipe, job.source)) is not None:
+        if (found := pch.find_state(recipe, job.source)) is not None:
             return found
         os.makedirs(FOLDER, exist_ok=True)
-        mark, state = sibling(recipe.file, ".mark"), self._state(recipe, candidate)
-        if content_of(mark) != state:
-            with open(mark, "wb") as file:
-                file.write(state)
+        if self._leaves_mark(recipe, candidate, job.source):
             return _NEW
         with _locked(sibling(recipe.file, ".lock"), waits=waits):
-            if (found := _known(recipe, job.source)) is not None:
+            if (found := pch.find_state(recipe, job.source)) is not None:
                 return found
-            pch.make_pch(recipe, candidate, refuses_errors=True)
+            state = pch.states(recipe)[0]
+            pch.make_pch(state, candidate, refuses_errors=True)
             _remove_unused()
-            return pch.find_usable(recipe, job.source)
+            return pch.find_usable(state, job.source)
+
+    def _leaves_mark(self, recipe: PchRecipe, candidate: Candidate, source: str) -> bool:
+        """Leave a mark of a source, unless another one just has, or there are enough of them."""
+        file, state = sibling(recipe.file, ".mark"), self._state(recipe, candidate)
+        old, name, left = content_of(file).split(b"\0"), os.fsencode(source), file_stat(file)
+        marks = old if old[0] == state else [state]
+        is_recent = left is not None and time.time_ns() - left.modified < _ONE_BUILD
+        if len(marks) > _MOST_MARKS or (is_recent and marks[-1] not in (state, name)):
+            return False
+        with open(file, "wb") as written:
+            written.write(b"\0".join([*marks, name]))
+        return True
 
     def _is_wanted(self, candidate: Candidate) -> bool:
         names = [each[1:-1] for each in candidate.headers]
@@ -172,7 +187,8 @@ class PlannedPchs:
         headers = (
             each[1:-1] if each[0] == '"' else find(each[1:-1])[0] for each in candidate.headers
         )
-        names = pass_run(recipe.work(), self._digests).inputs() or headers
+        last = pch.states(recipe)[-1]
+        names = pass_run(last.work(), self._digests).inputs() or headers
         return digest_of("".join(map(self._digests.digest, names)).encode()).encode()
 
     def insert(
@@ -193,13 +209,6 @@ class PlannedPchs:
             front.needs = [verdict.number]
             verdict.call = partial(_judge, usable, job, depfiles[number], trial, front, report)
             steps += [trial, verdict]
-
-
-def _known(recipe: PchRecipe, source: str) -> pch.UsablePch | str | None:
-    """Return the PCH for a source, or why a current one is not used; None if it is to be made."""
-    found = pch.find_usable(recipe, source)
-    is_made = not isinstance(found, str) or pch.inputs_if_current(recipe) is not None
-    return found if is_made else None
 
 
 def _judge(

@@ -28,6 +28,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,6 +41,7 @@ from offload_tool.io.file_digests import (
     identity,
 )
 from offload_tool.io.paths import remove
+from offload_tool.manifest import manifest_path
 from offload_tool.passes.command import Command
 from offload_tool.pch.eligibility import reason_of_headers
 from offload_tool.pch.include_prefix import (
@@ -243,11 +245,43 @@ def refuse(file: str, reason: str) -> None:
         out.write(_REFUSAL + reason.encode(errors="replace") + b"\n")
 
 
+def states(recipe: PchRecipe) -> list[PchRecipe]:
+    """Return the recipes of the last two states of the headers; the one used last is at the end.
+
+    So an edit that is undone finds its PCH again. A new state replaces the first.
+    """
+    other = f"{recipe.file.removesuffix('.pch')}-2.pch"
+    return sorted((recipe, recipe._replace(file=other)), key=_last_use)
+
+
+def _last_use(recipe: PchRecipe) -> int:
+    found = file_stat(manifest_path(recipe.file))
+    return found.modified if found is not None else 0
+
+
+def find_state(recipe: PchRecipe, source: str) -> UsablePch | str | None:
+    """Return the PCH of the present state, or why the source compiles without; None if missing."""
+    for each in reversed(states(recipe)):
+        read = _inputs_if_current(each)
+        if read is not None:
+            with suppress(OSError):  # such as a read-only folder
+                os.utime(manifest_path(each.file))
+            return _usable(each, source, read)
+    return None
+
+
 def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
-    """Return the current PCH for a source, or why the source compiles without."""
-    text = content_of(recipe.text_file)
-    if not text:
+    """Return the PCH at the recipe's place for a source, or why the source compiles without."""
+    if not content_of(recipe.text_file):
         return "no precompiled header is there: make it first"
+    read = _inputs_if_current(recipe)
+    if read is None:
+        return "the precompiled header is of other flags, or out of date: make it again"
+    return _usable(recipe, source, read)
+
+
+def _usable(recipe: PchRecipe, source: str, read: dict[str, str]) -> UsablePch | str:
+    text = content_of(recipe.text_file)
     found = recipe.search_path.candidates(source)
     candidate = next(
         (each for each in found.all if includes_text(each.headers, recipe.folder) == text), None
@@ -257,9 +291,6 @@ def find_usable(recipe: PchRecipe, source: str) -> UsablePch | str:
             "different leading includes: it must begin with those of the precompiled header, "
             f"'{found.stop}' is where they end"
         )
-    read = inputs_if_current(recipe)
-    if read is None:
-        return "the precompiled header is of other flags, or out of date: make it again"
     if reason := refusal_of(recipe.file):
         return reason
     options = read_options(recipe.names_file)
@@ -280,12 +311,15 @@ def _reason_unguarded(candidate: Candidate) -> str:
     return f"'{header}' can be included twice: add '#pragma once'"
 
 
-def inputs_if_current(recipe: PchRecipe) -> list[str] | None:
-    """Return the inputs of a PCH, or of the reason why there is none, if it is current."""
+def _inputs_if_current(recipe: PchRecipe) -> dict[str, str] | None:
+    """Return the digests of the inputs of a PCH, or of the reason against one, if it is current."""
     from offload_tool.manifest.output_state import pass_run
 
     run = pass_run(recipe.work(), recipe.digests())
-    return run.inputs() if run.is_current() else None
+    if not run.is_current() or run.record is None:
+        return None
+    digests = {**run.record.inputs, **run.record.key.files}
+    return {name: digests[name] for name in run.inputs()}
 
 
 def make_pch(

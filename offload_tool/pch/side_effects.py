@@ -33,7 +33,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from offload_tool.clang.depfile import read_depfile
-from offload_tool.io.file_digests import cached_by_stat, content_of, file_stat, identity
+from offload_tool.io.file_digests import (
+    cached_by_stat,
+    content_of,
+    digest_of,
+    file_stat,
+    identity,
+)
 from offload_tool.io.paths import remove, sibling
 from offload_tool.io.process import capture_merged
 from offload_tool.passes.command import dependency_flags
@@ -77,7 +83,7 @@ _SPLICE = re.compile(rb"(?:\\|\?\?/)[ \t\f\v]*\r?\n")
 _WORD_BYTES = b"_$0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _OTHERS = bytes(byte for byte in range(256) if byte not in _WORD_BYTES)
 _BLANKS = bytes.maketrans(_OTHERS, b" " * len(_OTHERS))
-_UNKNOWN = "the compiler does not tell its macros"
+_UNKNOWN = "the compiler does not tell its macros, or a header has just changed"
 
 
 def run_quietly(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, bytes]:
@@ -220,7 +226,7 @@ class SourceStart(NamedTuple):
 
 
 def reason_of_includers(
-    recipe: PchRecipe, inputs: Sequence[str], candidate: Candidate, known: SourceStart | None
+    recipe: PchRecipe, inputs: Iterable[str], candidate: Candidate, known: SourceStart | None
 ) -> str:
     """Return why a source may not use the PCH with these `inputs`; "" if it may."""
     names = Names.of(candidate.headers, recipe.folder)
@@ -241,8 +247,8 @@ def reason_of_includers(
     return ""
 
 
-def source_start(recipe: PchRecipe, inputs: Sequence[str]) -> SourceStart | None:
-    """Return the state before a PCH's sources; None if the compiler does not list its macros."""
+def source_start(recipe: PchRecipe, inputs: Mapping[str, str]) -> SourceStart | None:
+    """Return the state before a PCH's sources, by the digests of its inputs; None if not known."""
     file = recipe.tokens_file
     if file_stat(file) is None:
         from offload_tool.io import replace_file
@@ -256,7 +262,10 @@ def source_start(recipe: PchRecipe, inputs: Sequence[str]) -> SourceStart | None
             files = [name for name in read_depfile(depfile) if name != os.devnull]
         finally:
             remove(depfile)
-        found = _tokens_in(macros).union(*map(_tokens_of, inputs))
+        listed = {name: _tokens_of(name) for name in inputs}
+        if any(listed[name][1] != digest for name, digest in inputs.items()):
+            return None  # edited since the PCH was found to be current
+        found = _tokens_in(macros).union(*(tokens for tokens, _ in listed.values()))
         with replace_file(file) as out:
             out.write(json.dumps([files, b" ".join(sorted(found)).decode()]).encode())
     return _read_source_start(file)
@@ -272,8 +281,10 @@ def _read_source_start(file: str) -> SourceStart | None:
 
 
 @cached_by_stat  # targets read the same headers
-def _tokens_of(file: str) -> frozenset[bytes]:
-    return _tokens_in(content_of(file))
+def _tokens_of(file: str) -> tuple[frozenset[bytes], str]:
+    """Return the tokens of a file, and the digest of the text that has them."""
+    text = content_of(file)
+    return _tokens_in(text), digest_of(text)
 
 
 def _tokens_in(text: bytes) -> frozenset[bytes]:

@@ -29,6 +29,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +42,7 @@ from offload_tool.clang.environment import RESULT_VARIABLES
 from offload_tool.errors import OffloadError, UsageError
 from offload_tool.io.file_digests import digest_of, file_stat
 from offload_tool.manifest.inputs import general_args
+from offload_tool.manifest.key import Cause, Reason
 from offload_tool.passes.command import Command
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.pch import pch
@@ -119,12 +121,16 @@ class Group:
             self._shares = shared_headers(found, self.wanted, weigh)
         return self._shares
 
-    def users_of(self, headers: Headers) -> int:
-        """Return the number of pending compiles that may use a PCH of these headers."""
+    def has_users(self, headers: Headers, why: Reason | None) -> bool:
+        """Return True if enough compiles of this build may use a PCH of these headers.
+
+        `why` is the reason of one of them. If the key has changed, it has for all.
+        """
         users = {name for name, each in self._shares.items() if each.headers == headers}
-        return sum(
-            _source_file(node) in users and node.get_state() in _UNDECIDED for node in self.nodes
-        )
+        nodes = (node for node in self.nodes if _source_file(node) in users)
+        is_key = why is not None and why.cause is Cause.KEY
+        running = (node for node in nodes if _may_run(node, is_certain=is_key))
+        return sum(1 for _ in islice(running, FEWEST_USERS)) == FEWEST_USERS
 
 
 class Pchs:
@@ -166,6 +172,14 @@ class Pchs:
         groups = [group for key, group in self._groups.items() if key[:2] == like and key.args]
         shares = ({each.headers for each in group.shares(path).values()} for group in groups)
         return _SETS_OF_FLAGS * sum(map(len, shares))
+
+
+def _may_run(node: Node, *, is_certain: bool) -> bool:
+    """Return True if a compile runs, or will; if it is current, SCons may not know yet."""
+    state = node.get_state()
+    if state in _UNDECIDED and state != SCons.Node.executing and not is_certain:
+        return records_of(node).has_other_files()
+    return state in _UNDECIDED
 
 
 def shared_headers(
@@ -310,10 +324,10 @@ class PchRunner:
             raise _WithoutPchError(refused or _why_none(source, any_flags, path))
         recipe = self._recipe(command, variables, candidate.headers, group.wanted)
         with self._pchs.lock:
-            self._pchs.used.add(recipe.file)
+            self._pchs.used.update(each.file for each in pch.states(recipe))
             making = self._pchs.locks[recipe.file]
-        found = pch.find_usable(recipe, source)
-        if isinstance(found, str):
+        found = pch.find_state(recipe, source)
+        if found is None:
             # An existing PCH has already passed this check.
             if refused := self._refuses(command, variables):
                 raise _WithoutPchError(refused)
@@ -345,22 +359,23 @@ class PchRunner:
     def _make(
         self, recipe: PchRecipe, group: Group, candidate: Candidate, source: str
     ) -> pch.UsablePch | str:
-        found = pch.find_usable(recipe, source)
-        if not isinstance(found, str) or pch.inputs_if_current(recipe) is not None:
+        if (found := pch.find_state(recipe, source)) is not None:
             return found
         small = (self._job.kind, candidate.headers)
         if small in self._pchs.small:
             return pch.SMALL
         has_failed = recipe.file in self._pchs.failed
-        if not has_failed and group.users_of(candidate.headers) < FEWEST_USERS:
+        why = records_of(self._node).reason
+        if not has_failed and not group.has_users(candidate.headers, why):
             return f"fewer than {FEWEST_USERS} compiles to share it: it pays in larger builds"
         os.makedirs(PCH_FOLDER, exist_ok=True)
         least = SMALLEST if group.wanted is True else 0  # the user's may be small
-        if has_failed or pch.make_pch(recipe, candidate, least=least):
+        state = pch.states(recipe)[0]
+        if has_failed or pch.make_pch(state, candidate, least=least):
             self._pchs.failed.add(recipe.file)
             return "headers that do not compile by themselves: mend what they do not include"
         self._make_room(recipe.file, recipe.search_path)
-        found = pch.find_usable(recipe, source)
+        found = pch.find_usable(state, source)
         if found == pch.SMALL:
             self._pchs.small.add(small)
         return found

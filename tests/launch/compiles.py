@@ -18,11 +18,15 @@ _IN_STAGES = """
 import sys
 from offload_tool.manifest import cut_off
 cut_off._TOO_SHORT = 0
+{}
 from offload_tool.cli import main
 sys.exit(main(sys.argv[1:]))
 """
 """The program, without the rule by which a short pass is one job."""
-ALWAYS_IN_STAGES = (sys.executable, "-c", _IN_STAGES, "launch")
+ALWAYS_IN_STAGES = (sys.executable, "-c", _IN_STAGES.format(""), "launch")
+_MOST_MARKS = "from offload_tool.launch import pch; pch._MOST_MARKS = 1"
+IN_STAGES_WITH_PCH = (sys.executable, "-c", _IN_STAGES.format(_MOST_MARKS), "launch")
+"""As `ALWAYS_IN_STAGES`; the second compile of a source makes its precompiled headers."""
 CUID = "-cuid=1234"
 HIP = ("-x", "hip", "-nogpuinc", "-nogpulib", CUID)
 TARGETS = ("--offload-arch=gfx906", "--offload-arch=gfx90a:xnack+")

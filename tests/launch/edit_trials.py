@@ -25,7 +25,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from offload_tool.launch.pch import FOLDER as PCH_FOLDER
-from tests.launch.compiles import ALWAYS_IN_STAGES, CUID, environment, files, run
+from tests.launch.compiles import (
+    ALWAYS_IN_STAGES,
+    CUID,
+    IN_STAGES_WITH_PCH,
+    environment,
+    files,
+    run,
+)
 from tests.launch.test_cuda import OWN as CUDA
 from tests.pch_constructs.compositions import composed
 from tests.pch_constructs.constructs import CONSTRUCTS
@@ -129,7 +136,7 @@ _AGAIN = 6
 class Trial:
     """One source with its headers, and how it is compiled."""
 
-    launch: Sequence[str] = ALWAYS_IN_STAGES
+    launch: Sequence[str]
 
     def __init__(
         self, clang: Sequence[str], seed: int, folder: Path, kind: str = "hip", pch: str = ""
@@ -137,6 +144,7 @@ class Trial:
         """With `pch`, `launch` has precompiled headers."""
         self.chosen = random.Random(f"{kind} {seed}{pch}")
         self._has_pch = bool(pch)
+        self.launch = IN_STAGES_WITH_PCH if pch else ALWAYS_IN_STAGES
         self.folder = folder
         self.kind = kind
         self.count: Counter[str] = Counter()

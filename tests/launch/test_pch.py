@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import PIPE
@@ -20,7 +21,7 @@ from tests.launch.compiles import ALWAYS_IN_STAGES, SOURCE, environment, run
 from tests.launch.edit_trials import Trial, lines
 from tests.launch.test_memory import ALL, NEW, OLD
 
-WITH, FIRST = "with the precompiled header", "the headers are new: the next compile makes it"
+WITH, FIRST = "with the precompiled header", "the headers are new: the next source makes it"
 HEADER = '#pragma once\n#include "hip_declarations.h"\n#include "value.h"\ninline int v = VALUE;\n'
 BODY = SOURCE.partition("#endif\n")[2]
 SAID = "it has printed messages the last time"
@@ -103,6 +104,33 @@ def test_edits(flags: str, project: Project) -> None:
         assert [project.compiled("s"), project.compiled("t")] == [{}, {}]
 
 
+def test_there_and_back(project: Project) -> None:
+    """An edit that is undone finds its PCHs again; those of a third state replace the others."""
+    first, second, third = (f"{HEADER}// {number}\n" for number in range(3))
+    for text in (first, second):
+        project.write("common.h", text)
+        project.compiled("s")
+        assert project.compiled("t") == dict.fromkeys(ALL, WITH)
+    project.write("common.h", first)
+    assert project.compiled("s") == dict.fromkeys(ALL, WITH)
+    project.write("common.h", third)
+    project.compiled("s")
+    assert project.compiled("t") == dict.fromkeys(ALL, WITH)
+    assert len([*(project.folder / FOLDER).glob("*.pch")]) == 2 * len(ALL)
+    project.write("common.h", first)  # used after the second
+    assert project.compiled("t") == dict.fromkeys(ALL, WITH)
+
+
+def test_marks(project: Project) -> None:
+    """Builds of one source each make no PCH until it would have paid for itself."""
+    for source, expected in (("s", FIRST), ("s", FIRST), ("t", FIRST), ("t", WITH)):
+        for mark in (project.folder / FOLDER).glob("*.mark"):
+            os.utime(mark, (time.time() - 3600,) * 2)
+        text = project.folder / f"{source}.hip"
+        text.write_text(f"{text.read_text()}int more{os.urandom(4).hex()}();\n")
+        assert project.compiled(source) == dict.fromkeys(ALL, expected)
+
+
 def test_source_alone(project: Project) -> None:
     """An edit of a source whose passes ran without a PCH is cut off as if there were none."""
     project.launch, project.more["OFFLOAD_CUTOFF"] = ALWAYS_IN_STAGES, "1"
@@ -179,7 +207,8 @@ def test_why_not(change: Callable[[Project], None], why: str, project: Project) 
 
 def test_two_at_once(project: Project) -> None:
     """Of two launches, one makes a PCH, and the other one waits for it."""
-    project.compiled("s")
+    project.write("u.hip", f'#include "common.h"\n{BODY}')
+    project.compiled("u")
     project.patch(COUNTED)
     started = []
     for project.source in "st":

@@ -186,6 +186,32 @@ def test_old_ones_are_removed(project: Project) -> None:
     assert len([name for name in pchs(project) if name.startswith("gfx906")]) == 4
 
 
+def test_there_and_back(project: Project) -> None:
+    """An edit that is undone finds its precompiled headers again."""
+    settings(project, ON, ONE)
+    project.build()
+    made = []
+    for text in (HEADER + "// edited\n", HEADER):
+        project.write("second/header.h", text)
+        assert summary(project.run()) == "6 compiles with, 0 without"
+        files = (project.folder / PCH_FOLDER).glob("*.pch")
+        made.append({file.name: file.stat().st_mtime_ns for file in files})
+    assert len(made[0]) == 4
+    assert made[0] == made[1]
+
+
+def test_none_for_one_source(project: Project) -> None:
+    """An edit of one source makes no precompiled header for it, wherever SCons reads it."""
+    settings(project, ON, ONE)
+    project.build()
+    shutil.rmtree(project.folder / PCH_FOLDER)
+    why = "fewer than 3 compiles to share it: it pays in larger builds"
+    project.write("a.hip", BEGIN + BODY.replace("NAME", "other"))
+    assert summary(project.run()) == f"0 compiles with, 2 without (2: {why})"
+    settings(project, ON, ONE, "env.Append(OFFLOAD_FLAGS=['-DNUMBER=1'])")
+    assert summary(project.run()) == "3 compiles with, 0 without"
+
+
 def test_why_not(project: Project) -> None:
     """The summary counts what compiled without, by reason."""
     settings(project, ON, ONE, "env.Append(OFFLOAD_FLAGS=['-g'])")

@@ -104,6 +104,19 @@ class PassRecords(PassRun):
         self.is_known_current = super().is_current()
         return self.is_known_current
 
+    def has_other_files(self) -> bool:
+        """Return True if output or inputs are not those of the last compile, by their content.
+
+        A worker thread may call it before SCons has visited the node, so it computes no signature.
+        """
+        record = self.record
+        if record is None:
+            return True
+        files = {name: DIGESTS.digest(name) for name in record.key.files}
+        output = self._node.get_internal_path()
+        judgement = self.judge(record, record.key._replace(files=files), output)
+        return judgement.state is not State.CURRENT
+
     def begin_compile(self) -> None:
         """Record the start of the compile, and remove an earlier manifest."""
         with suppress(OSError):  # a half-written one must not pass for this compile's
