@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from tests.scons.conftest import (
     Project,
     checkout,
     contents,
+    device_library_folder,
     passes,
 )
 from tests.scons.judging import own_clang
@@ -158,6 +160,27 @@ def test_targets_of_one_source_run_in_parallel(project: Project) -> None:
         "env.OffloadDeviceObject('k.hip')\n"
     ).build("-j8")
     assert len(list(project.folder.glob("*.co"))) == 8
+
+
+PLACES = {
+    "flag": "env['OFFLOAD_FLAGS'] = ['-nogpuinc', '--rocm-path=rocm']\n",
+    "ROCM_PATH": "env['OFFLOAD_FLAGS'] = ['-nogpuinc']\n"
+    "env['ENV']['ROCM_PATH'] = Dir('rocm').abspath\n",
+}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
+def test_device_libraries(project: Project, place: str) -> None:
+    """Another content of a device library compiles again the targets that it is linked into."""
+    folder = device_library_folder(project)
+    assert project.sconstruct(place + NODES).build_once() == ALL
+    text = '__attribute__((visibility("hidden"))) int changed(void) { return 1; }\n'
+    write_bitcode(find_toolchain().clang, folder / "oclc_isa_version_906.bc", text)
+    run = project.run("--debug=explain")
+    assert run.compiles == passes("k.hip", "gfx906")
+    assert "oclc_isa_version_906.bc' changed" in run.output
+    shutil.copy(folder / "oclc_isa_version_906.bc", folder / "ockl.bc")
+    assert project.build_once() == passes("k.hip", *BOTH)
 
 
 def test_variables_that_change_nothing(project: Project) -> None:

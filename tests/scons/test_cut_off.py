@@ -114,6 +114,23 @@ def test_edits_of_objects(
         project.assert_up_to_date()
 
 
+def test_messages_of_the_backend_are_printed_each_time(built: Project) -> None:
+    """A backend that prints something runs in each build of the pass; a front end is heard."""
+    edit(built, "SConstruct", "'-Wall'", "'-Wall', '-Rpass=inline'")
+    for texts in (("", "// one\n"), ("", "// two\n"), ("// two\n", "")):
+        edit(built, "k.hip", *texts)
+        run = built.run("-Q")
+        assert run.status == 0
+        assert ":72: remark: '_ZL6scaledf' inlined into" in run.errors
+        assert "front end only" in run.output
+        assert run.output.count("offload: gfx906            1 ") == 1
+    edit(built, "SConstruct", ", '-Rpass=inline'", "")
+    edit(built, "k.hip", "return 1", "int unused; return 1")
+    assert outcome(built) == "compiled"
+    edit(built, "k.hip", "", "// three\n")
+    assert built.run("-Q").errors.count("unused variable 'unused'") == 1
+
+
 def test_seconds_of_the_stages(built: Project) -> None:
     """The summary for CI has the seconds of the front end beside those of the pass."""
     edit(built, "SConstruct", "OFFLOAD_SUMMARY=True", "OFFLOAD_SUMMARY='#summary.json'")
