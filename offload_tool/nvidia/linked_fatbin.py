@@ -83,10 +83,8 @@ def compile_registration(
     """Compile the object that registers entries, and the modules that `host_files` reference.
 
     `command` is the prefix of a host compile. The modules of the libraries `runtimes`, which the
-    link takes for code that starts kernels, are registered, too.
-
-    :raises CompilerError: the compiler failed.
-    :raises CodeObjectError: see `read_cuda_host_files`; so for the other errors.
+    link takes for code that starts kernels, are registered, too. Raise CompilerError, and errors of
+    `read_cuda_host_files`.
     """
     ids = dict.fromkeys([*_module_ids(host_files), *_module_ids(runtimes)])
     modules = " ".join(f"X({name})" for name in ids)
@@ -137,9 +135,7 @@ def embed_fat_binaries(
 
     `command` is the prefix of a run of the host assembler. If the sources, or device code in the
     files `others`, start kernels, the object refers to the modules of the libraries `runtimes`.
-    `library` is as in `registration.library_flags`.
-
-    :raises CompilerError: the assembler failed, or there is no device runtime.
+    `library` is as in `registration.library_flags`. Raise CompilerError, also without a runtime.
     """
     modules: list[str] = []
     if any(map(starts_kernels, (*sources, *others))):

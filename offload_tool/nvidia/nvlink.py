@@ -72,9 +72,7 @@ def find_nvlink(
     """Find a device linker: the one `named` (program or library), else one on this machine.
 
     Each installation may have ``nvlink``, else ``libnvJitLink``. The order is that of `ptxas`, the
-    directory `toolkit`, PATH, the usual paths, wheels. PATH and CUDA_PATH are those of `environ`.
-
-    :raises CompilerError: the one named cannot be run, or is ``none``; or there is neither.
+    directory `toolkit`, PATH, the usual paths, wheels. Raise CompilerError if there is none.
     """
     found = None
     if named.lower() != "none":
@@ -105,13 +103,9 @@ def link_cubins(
 ) -> None:
     """Link relocatable cubins, fat binaries of them, and archives of both to one cubin.
 
-    `linker` is the command with its arguments, to which inputs and output are added. The needed
-    parts of NVIDIA's `libraries` are linked as well.
-
-    :raises CodeObjectError: an input is something else.
-    :raises CompilerError: the linker failed; its messages are on standard error.
-    :raises FormatError: a broken archive.
-    :raises FileError: an input cannot be read.
+    `linker` is the command with its arguments. The needed parts of NVIDIA's `libraries` are linked,
+    too. Raise CompilerError, with the messages on standard error, and FileError; CodeObjectError or
+    FormatError for another input.
     """
     with temporary_output_folder(output, "linked.cubin") as folder:
         named = [*named_inputs(inputs, folder, _suffix)]

@@ -56,15 +56,12 @@ def find_toolchain(
     *,
     lenient: bool = False,
 ) -> Toolchain:
-    """Find the compiler in the order above.
+    """Find the compiler in the order above, once per process; raise CompilerError.
 
     `environ` is the OS environment (default: this process's); `clang` is a command that precedes
     all others. The compiler can do all `jobs`; without any, it is a clang with lld and the AMDGPU
     target. With `lenient`, a named compiler is used even if a trial fails, and its `doubts` list
-    the failures. The result is cached for this process.
-
-    :raises CompilerError: none is usable; the message has each candidate's reason.
-    :raises UsageError: one of our variables names a folder that is no installation.
+    the failures. Raise UsageError if one of our variables names a folder that is no installation.
     """
     environ = os.environ if environ is None else environ
     names = ("PATH", LIBRARY_PATH, *INSTALLATIONS)

@@ -218,13 +218,11 @@ class _UnknownEndError(Exception):
 def _run_jobs(
     jobs: Jobs, environment: Mapping[str, str], stages: Stages | None
 ) -> tuple[int, bytes]:
-    """Run jobs; return their status (0, 1, or minus a signal) and their messages.
+    """Run jobs; return their status (0, 1, or minus a signal) and messages. Raise _UnknownEndError.
 
     The jobs overwrite the output, as the driver does; after a failure the driver overwrites it
     again. The object between the jobs has no name in any directory, so a kill leaves nothing of it
     behind.
-
-    :raises _UnknownEndError: it ended in another way.
     """
     found = _run_once(jobs, environment, stages)
     if stages is not None and stages.must_repeat:

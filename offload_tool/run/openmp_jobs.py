@@ -103,10 +103,8 @@ def link_image(
     """Link device code to the image of one target; return the exit status.
 
     `command` is the driver's link ``CXX FLAGS... -o OUTPUT INPUTS... LIBRARIES...``; the device
-    code of `inputs` replaces them. `target` is the device, and the processor in packages.
-
-    :raises CodeObjectError, FormatError: there is nothing to link, or a broken archive.
-    :raises CompilerError, FileError: an unknown plan, or a file that cannot be used.
+    code of `inputs` replaces them. `target` is the device, and the processor in packages. Raise
+    CompilerError for an unknown plan, CodeObjectError or FormatError for the inputs, FileError.
     """
     output = command[command.index("-o") + 1]
     with temporary_folder("offload-openmp-", llvm_temporary_folder(environment)) as folder:

@@ -77,11 +77,8 @@ def run_pass(
     The `runner` runs the compiler, or this process if None. Its messages go to standard error. An
     `accelerator` may run the pass in a faster way.
 
-    :raises TargetIDError, UsageError: no such pass, too many or too few inputs, an output that
-        would replace an input, or flags that name another output or depfile, or lack a value.
-    :raises FileError: an input cannot be read, or an output or depfile cannot be written.
-    :raises CompilerError: no compiler, or one that cannot be run.
-    :raises CodeObjectError: the compiler wrote an unexpected output.
+    Raise TargetIDError or UsageError for what was asked, FileError for an input or output,
+    CompilerError for the compiler, and CodeObjectError for what it has written.
     """
     source, environ, flags, host_ir = wanted.source, wanted.environ, wanted.flags, wanted.host_ir
     inputs = [source] if host_ir is None else [source, host_ir]

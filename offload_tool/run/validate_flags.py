@@ -73,11 +73,7 @@ _OPEN_FILES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
 
 def check_flags(flags: Sequence[str], *, rdc: bool = False) -> None:
-    """Check that a user's flags do not silently change the pass; with `rdc`, its flag may stay.
-
-    :raises UsageError: a flag lacks a value, sets the output, is another tool's, or names an open
-        or unreadable file.
-    """
+    """Raise UsageError if a user's flags would change the pass; with `rdc`, its flag may stay."""
     option, allowed = "", "-fgpu-rdc" if rdc else None
     args, files = expand_command(flags)
     for arg in (*files, *args):

@@ -154,9 +154,7 @@ def compression(env: Environment) -> tuple[str | int | None, ...]:
 
     They come from ``OFFLOAD_COMPRESS``, ``OFFLOAD_COMPRESS_LEVEL`` and
     ``OFFLOAD_COMPRESS_VERSION``, or clang's variable for the version in the environment of
-    commands. (Omitting the usual version keeps older builds up to date.)
-
-    :raises UsageError: clang's variable is another version.
+    commands (UsageError unless 2 or 3). Omitting the usual version keeps older builds up to date.
     """
     method, level = env["OFFLOAD_COMPRESS"], env["OFFLOAD_COMPRESS_LEVEL"]
     if method is None:

@@ -132,8 +132,8 @@ def cached_args(
 ) -> list[str]:
     """Return a list of arguments from a command's driver, cached or from `find`.
 
-    An empty result is not stored, as it may change any time. Nor are results of scripts, or with
-    configuration or response files, which may hold anything; nor the result of a query of the
+    Not stored are an empty result, as it may change any time, results of scripts, or with
+    configuration or response files, which may hold anything, and the result of a query of the
     `front_end`, if given, whose command the driver refuses. `local`: see `cached_query`.
     """
     program = program_of(args, environment)

@@ -55,8 +55,8 @@ def accept_offload_sources(
 ) -> None:
     """Make SCons's builders call `methods` for offload sources, and `check` in a ``Configure``.
 
-    Only this environment and its clones change. If the tool is loaded before SCons's own, so that
-    builders are missing, they reject offload sources.
+    Only this environment and its clones change. Builders reject offload sources if this tool is
+    loaded before SCons's own.
     """
     builders = env["BUILDERS"]
     if "StaticObject" not in builders:

@@ -78,9 +78,7 @@ def first_free(
 
     If the first is taken, a choice of an equal earlier declaration is reused. Digests in the
     `NodeInfo` of `node`, by default the first choice, preselect these, so that a thousand variants
-    of one node are not compared with each other.
-
-    :raises DeclaredOtherwiseError: none of the choices is free.
+    of one node are not compared with each other. Raise DeclaredOtherwiseError if none is free.
     """
     others = iter(choices)
     plain: Any = next(others)

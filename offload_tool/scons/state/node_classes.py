@@ -32,8 +32,7 @@ from offload_tool.scons.types import Node
 class StatInfo(FileNodeInfo):  # type: ignore[misc]
     """SCons's information on a file, and the stat() to which its digest belongs.
 
-    ``.sconsign.dblite`` has this module's name: SCons warns, and builds a folder again, if it
-    cannot import it.
+    ``.sconsign.dblite`` has this module's name: SCons builds a folder again if it cannot import it.
     """
 
     __slots__ = ("stat",)
