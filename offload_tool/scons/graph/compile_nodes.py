@@ -310,8 +310,9 @@ def _driver_command(
     toolchain = found_tools.toolchain(env)
     args = [*job.flags(toolchain), *_flag_args(env, unit, job), *more]
     # Flags that differ between sources without effect here would repeat the query for each.
-    flags = [_NO_CUID if arg.startswith("-cuid=") else arg for arg in args]
-    flags = [arg for arg in flags if not arg.startswith(("-D", "-I"))]
+    pairs = [pair for pair in itertools.pairwise(("", *args)) if not {*pair} & {"-D", "-I"}]
+    args = [_NO_CUID if arg.startswith("-cuid=") else arg for _, arg in pairs]
+    flags = [arg for arg in args if not arg.startswith(("-D", "-I"))]
     local = [arg for arg in job.local_flags(toolchain) if arg]
     environment = {**env["ENV"], **dict(toolchain.environment)}
     return [*toolchain.clang, *local, *flags], environment
