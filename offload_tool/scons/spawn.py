@@ -8,7 +8,6 @@ its own (``_OFFLOAD_SPAWN``), as the manifest must know the arguments. A command
 
 from __future__ import annotations
 
-import copy
 import functools
 import os
 import shlex
@@ -40,6 +39,7 @@ from offload_tool.scons.state.build_log import DeclaredPass
 from offload_tool.scons.state.node_info import records_of
 from offload_tool.scons.types import Environment
 from offload_tool.toolchain.probe import Toolchain
+from offload_tool.util.frozen import frozen
 from offload_tool.util.shell_words import NeedsShellError, shell_words
 
 if TYPE_CHECKING:
@@ -103,37 +103,31 @@ def runner_of(env: Environment, job: CompilePass) -> Runner:
     return partial(run_args, program=len(clang))
 
 
+@frozen
 class DirectRunner:
     """Runs passes without the driver, if possible."""
 
-    def __init__(self, clang: tuple[str, ...]) -> None:
-        self._passes = DirectPasses()
-        self._program = len(clang)
-        self._stages: Stages | None = None
-
-    def in_stages(self, stages: Stages) -> DirectRunner:
-        """Return a copy for one pass, which runs in stages."""
-        made = copy.copy(self)
-        made._stages = stages
-        return made
+    passes: DirectPasses
+    program: int
+    """The number of arguments that name the compiler."""
+    stages: Stages | None = None
 
     def __call__(self, command: list[str], environment: dict[str, str]) -> int:
         """Run the command of a pass."""
-        stages = self._stages
         # Between the builds of one process, the user may install another compiler.
         if not compat.is_interactive():
-            done = self._passes.run(command, environment, stages)
+            done = self.passes.run(command, environment, self.stages)
             if done is not None:
                 return done
-        if stages is not None:
-            stages.reset()
-        return run_args(command, environment, self._program)
+        if self.stages is not None:
+            self.stages.reset()
+        return run_args(command, environment, self.program)
 
     def run_quietly(self, command: Sequence[str], environment: Mapping[str, str]) -> bool | None:
         """Run a command without output; see `DirectPasses.run_quietly`."""
         if compat.is_interactive():
             return None
-        return self._passes.run_quietly(command, environment, self._stages)
+        return self.passes.run_quietly(command, environment, self.stages)
 
 
 def with_cut_off(run: Runner, node: Any, stages: Stages) -> Runner:
@@ -192,7 +186,9 @@ def run_job(job: list[str], environment: Mapping[str, str]) -> int:
     return run_args(job, environment, 2)
 
 
-_without_driver = functools.lru_cache(maxsize=8)(DirectRunner)
+@functools.lru_cache(maxsize=8)
+def _without_driver(clang: tuple[str, ...]) -> DirectRunner:
+    return DirectRunner(DirectPasses(), len(clang))
 
 
 @functools.lru_cache(maxsize=8)

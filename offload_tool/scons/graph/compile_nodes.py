@@ -39,6 +39,7 @@ from offload_tool.scons.state.node_resolver import depfile_of
 from offload_tool.scons.state.pass_state import PassRecords
 from offload_tool.scons.types import Environment, Node
 from offload_tool.toolchain.driver_cache import device_libraries
+from offload_tool.util.frozen import replaced
 
 _NO_CUID = "-cuid=0"
 _ARCHIVE_FORMATS = {"hip": ("object-bundle", "offload-binary"), "cuda": tuple(cuda.ARCHIVE_FORMATS)}
@@ -180,7 +181,7 @@ def _pass_runner(
     cuts_off = env["OFFLOAD_CUTOFF"] and job.can_bypass_driver and not job.rdc
     if cuts_off and isinstance(run, spawn.DirectRunner):
         stages = Stages()
-        run = run.in_stages(stages)
+        run = replaced(run, stages=stages)
     if env["OFFLOAD_PCH"]:
         from offload_tool.scons.pch import PchRunner  # few builds need it
 
