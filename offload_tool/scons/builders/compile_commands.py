@@ -45,9 +45,9 @@ def offload_compilation_database(env: Environment, target: str | None) -> list[N
 
 def _signed(passes: DeclaredPasses, env: Environment) -> str:
     """Return a digest of all commands, as in the nodes' signatures, and of the headers' names."""
-    parts = [f"{row.source}\0{row.node}\0{compat.contents(row.node)!r}" for row in passes]
+    parts = [f"{row.source}\0{row.node}\0{compat.contents(row.node)!r}" for row in passes.values()]
     parts += [env.subst(f"$OFFLOAD_CLANGD_ARCH {_PATTERN} {_has_absolute_names(env)}")]
-    parts += [str(name) for name, _ in _headers(passes, env)]
+    parts += [str(name) for name, _ in _headers(passes.values(), env)]
     return str(SCons.Util.hash_signature("\n".join(parts)))
 
 
@@ -58,10 +58,11 @@ def _has_absolute_names(env: Environment) -> bool:
 def _write(given: actions.Operands) -> None:
     env = given.env
     # An OpenMP host object reads the host IR, not the source.
-    passes = [each for each in declared_passes(env) if each.source in each.node.sources[:1]]
+    found = declared_passes(env).values()
+    passes = [each for each in found if each.source in each.node.sources[:1]]
     first: dict[Any, int] = {}
-    for declared in passes:
-        first.setdefault(declared.source, declared.number)
+    for each in passes:
+        first.setdefault(each.source, each.number)
     ordered = sorted(passes, key=lambda d: (first[d.source], d.target != "host", d.target))
     if wanted := env.subst("$OFFLOAD_CLANGD_ARCH"):
         ordered = _one_for_each_source(ordered, wanted)

@@ -59,11 +59,11 @@ class DeclaredPass:
     """The time of its command; None if not measured."""
 
 
-class DeclaredPasses:
-    """The passes of a build, in the order in which SConscripts declared them."""
+class DeclaredPasses(dict[Any, DeclaredPass]):
+    """The passes of a build by node, in the order in which SConscripts declared them."""
 
     def __init__(self) -> None:
-        self._by_node: dict[Any, DeclaredPass] = {}
+        super().__init__()
         self._folders: defaultdict[Any, set[Any]] = defaultdict(set)
         """The folders of the outputs of a source."""
         self._keeps_commands = False
@@ -71,23 +71,11 @@ class DeclaredPasses:
         self.summary_file = ""
         self.pch_statistics: Any = None
 
-    def __iter__(self) -> Iterator[DeclaredPass]:
-        return iter(self._by_node.values())
-
-    def __len__(self) -> int:
-        return len(self._by_node)
-
-    def get(self, node: Node) -> DeclaredPass | None:
-        """Return the pass of a node; None if it has none."""
-        return self._by_node.get(node)
-
     def add(self, node: Node, source: Any, command: str, target: str) -> DeclaredPass | None:
         """Add a node; return None if it was declared before."""
-        if node in self._by_node:
+        if node in self:
             return None
-        made = self._by_node[node] = DeclaredPass(
-            node, source, command, target, len(self._by_node) + 1
-        )
+        made = self[node] = DeclaredPass(node, source, command, target, len(self) + 1)
         self._folders[source.srcnode()].add(node.dir)
         if self._keeps_commands:
             compat.keep_command(node)
@@ -100,7 +88,7 @@ class DeclaredPasses:
     def keep_commands(self) -> None:
         """Make SCons keep the command of each pass, which it drops when a node is done."""
         self._keeps_commands = True
-        for node in self._by_node:
+        for node in self:
             compat.keep_command(node)
 
 
@@ -191,12 +179,12 @@ def _critical_path(passes: DeclaredPasses) -> list[DeclaredPass]:
     def longest(chains: Iterable[list[DeclaredPass]]) -> list[DeclaredPass]:
         return max(chains, key=lambda found: sum(d.seconds or 0.0 for d in found), default=[])
 
-    return longest(chain(declared) for declared in passes if declared.seconds)
+    return longest(chain(declared) for declared in passes.values() if declared.seconds)
 
 
 def _always_run(passes: DeclaredPasses) -> Iterator[str]:
     counts: dict[str, int] = defaultdict(int)
-    for declared in passes:
+    for declared in passes.values():
         records = info_of(declared.node).records
         if declared.seconds is not None and records is not None:
             counts[records.unknown_input] += 1
@@ -210,7 +198,7 @@ def _always_run(passes: DeclaredPasses) -> Iterator[str]:
 
 def _passes_done(passes: DeclaredPasses) -> list[_Outcome]:
     found = []
-    for declared in passes:
+    for declared in passes.values():
         outcome = _STATES.get(declared.node.get_state())
         if declared.seconds is None or outcome is None:
             continue
