@@ -54,7 +54,7 @@ from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.spawn import DirectRunner, Runner
 from offload_tool.scons.state.build_log import declared_passes
 from offload_tool.scons.state.node_info import records_of
-from offload_tool.scons.state.node_resolver import command_of, digests_now, variables_of
+from offload_tool.scons.state.node_resolver import DIGESTS, command_of, variables_of
 from offload_tool.scons.types import Environment, Node
 from offload_tool.toolchain.driver_cache import cached_front_end
 
@@ -353,7 +353,7 @@ class PchRunner:
             variables,
             self._toolchain.identity,
             cache(lambda: cached_front_end(args, variables)),
-            digests=digests_now,
+            digests=DIGESTS.with_current_listings,
         )
 
     def _make(

@@ -285,11 +285,6 @@ def _as_named_here(record: PassRecord, top: str, own_key: Key) -> PassRecord | N
     )
 
 
-def digests_now() -> DigestCache:
-    """Return the known digests of files, checked anew."""
-    return DIGESTS.with_current_listings()
-
-
 def path_of(node: Node) -> str:
     """Return the name of a node's file: here, or in a Repository."""
     return str(node.rfile().get_internal_path())
