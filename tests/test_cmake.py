@@ -83,12 +83,3 @@ def test_build(generator: str, project: Path, llvm: Tool) -> None:
     configure(project, generator, llvm("clang++"), LAUNCHER, targets)
     output = call("cmake", *build, folder=project, **more)
     assert misses(more) == 1
-
-
-@pytest.mark.llvm
-def test_jobserver_of_ninja(project: Path, llvm: Tool) -> None:
-    """Ninja hands the tokens of make's jobserver on: passes take them."""
-    configure(project, "Ninja", llvm("clang++"), LAUNCHER)
-    (project / "Makefile").write_text("all:\n\t+ninja -C build -v\n")
-    output = call("make", "-j3", folder=project, PYTHONPATH=str(ROOT))
-    assert "at once: the jobserver" in output

@@ -1,4 +1,4 @@
-"""examples/meson_saxpy, in both forms: what Meson and Ninja compile again after a change."""
+"""examples/meson_saxpy, in both forms, and docs/meson.md: what is compiled again after a change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from offload_tool import list_images
 from offload_tool.errors import CompilerError
 from offload_tool.passes.choose_compiler import find_toolchain
-from tests.conftest import ROOT, missing, program
+from tests.conftest import ROOT, missing, program, run_tool
 from tests.scripts import counting_launcher, script
 
 TARGETS = ["gfx906", "gfx90a:xnack+", "gfx942"]
@@ -365,3 +365,61 @@ def test_one_command_compiles_what_has_changed(launched: OneCommand) -> None:
     launched.edit("scale.hip", "y[i] *= a", "y[i] += a")
     assert launched.build()[0] == sorted(f"scale {name}" for name in ("host", *TARGETS))
     launched.assert_up_to_date()
+
+
+QUOTED = re.findall(r"^```(\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+MESON = ROOT / "examples/meson_saxpy"
+NODES_TEXT = (MESON / "nodes/meson.build").read_text()
+EXAMPLES = {
+    "meson": (MESON / "meson.build").read_text() + NODES_TEXT,
+    "make": (ROOT / "examples/make_saxpy/Makefile").read_text(),
+}
+
+
+@pytest.mark.parametrize("language", EXAMPLES)
+def test_quotations(language: str) -> None:
+    """Each quoted piece of an example is in its file, in the order of the file."""
+    text = EXAMPLES[language]
+    position = 0
+    pieces = [block for name, block in QUOTED if name == language]
+    assert pieces
+    for piece in pieces:
+        found = text.find(piece, position)
+        assert found >= 0, piece
+        position = found + len(piece)
+
+
+def test_nothing_of_the_example_is_left_out() -> None:
+    """The lines of the nodes that are not quoted are the first one, loops and comments."""
+    quoted = "".join(block for name, block in QUOTED if name == "meson").splitlines()
+    lines = [line for line in NODES_TEXT.splitlines() if line.strip()]
+    left = [line.strip() for line in lines if line not in quoted and line.strip()[0] != "#"]
+    loops = ("project(", "foreach", "endforeach", "objects = []", "images = []", "entries = [")
+    assert [line for line in left if not line.startswith(loops)] == []
+
+
+def test_every_row_is_tested() -> None:
+    """The table of the page has the rows that tests/test_meson.py runs, and no others."""
+    table = re.search(r"^\| change \|.*\n\|-.*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+    assert table is not None
+    assert {row.split("|")[1].strip() for row in table[1].splitlines()} == set(ROWS)
+
+
+def test_ninja_rule(tmp_path: Path) -> None:
+    """The Ninja rule builds, builds nothing twice, and follows headers."""
+    (rules,) = [block for name, block in QUOTED if name == "ninja"]
+    (tmp_path / "build.ninja").write_text(rules)
+    shutil.copy(ROOT / "examples/saxpy/saxpy.hip", tmp_path / "k.hip")
+    header = tmp_path / "hip_declarations.h"
+    shutil.copy(ROOT / "examples/saxpy/hip_declarations.h", header)
+    environment = counting_environment(tmp_path)
+
+    def build() -> list[str]:
+        run_tool(program("ninja"), cwd=tmp_path, env=environment)
+        return compiles_since(tmp_path)
+
+    assert build() == ["k gfx90a:xnack+", "k host"]
+    assert build() == []
+    header.write_text(header.read_text() + "// a comment\n")
+    assert build() == ["k gfx90a:xnack+", "k host"]
+    assert build() == []

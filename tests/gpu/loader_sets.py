@@ -10,6 +10,9 @@ from pathlib import Path
 
 from offload_tool import Device, match_images, thin_file
 
+Images = dict[str, tuple[Path, int]]
+"""By processor: the file, and the number that its kernel writes, and its variable has."""
+
 COUNT = 120
 SEED = 20261126
 PROCESSORS = ("75", "80", "86", "87", "88", "89", "90", "90a", "100", "100a", "100f", "103")
@@ -22,6 +25,7 @@ _PTX = """\
 .version {version}
 .target sm_{name}
 .address_size 64
+.visible .global .align 4 .u32 number = {number};
 .visible .entry which(.param .u64 out)
 {{
     .reg .b32 %r<2>;
@@ -35,19 +39,32 @@ _PTX = """\
 """
 
 
-def _write_images(find: Callable[[str], Path], folder: Path) -> dict[str, tuple[Path, int]]:
+def write_images(find: Callable[[str], Path], folder: Path, *flags: str) -> Images:
     """Write an image for each processor; return its file, and the number that its kernel writes."""
     images = {}
     for index, name in enumerate(PROCESSORS):
         version = "9.0" if name in LATER else "8.8"
         cubin, ptx = folder / f"{name}.cubin", folder / f"{name}.ptx"
         ptx.write_text(_PTX.format(version=version, name=name, number=index + 1))
-        subprocess.run([find("ptxas"), f"-arch=sm_{name}", ptx, "-o", cubin], check=True)
+        assemble = [find("ptxas"), *flags, f"-arch=sm_{name}", ptx, "-o", cubin]
+        subprocess.run(assemble, check=True)
         images[f"sm_{name}"] = (cubin, index + 1)
         if name in VIRTUAL:
             ptx.write_text(_PTX.format(version=version, name=name, number=index + 101))
             images[f"compute_{name}"] = (ptx, index + 101)
     return images
+
+
+def write_fatbin(
+    find: Callable[[str], Path], whole: Path, images: Images, names: Sequence[str], *flags: str
+) -> None:
+    """Write a fat binary of some images."""
+    options = [
+        f"--image3=kind={'elf' if name.startswith('sm') else 'ptx'},"
+        f"sm={name.partition('_')[2]},file={images[name][0]}"
+        for name in names
+    ]
+    subprocess.run([find("fatbinary"), "-64", f"--create={whole}", *options, *flags], check=True)
 
 
 def write_sets(
@@ -59,7 +76,7 @@ def write_sets(
     `thinned` that it serves, which load of the result what they load of the whole.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    images = _write_images(find, folder)
+    images = write_images(find, folder)
     rng = random.Random(SEED)
     rows, blob, places = [], bytearray(), {}
 
@@ -74,13 +91,7 @@ def write_sets(
     whole, thin = folder / "set.fatbin", folder / "thin.fatbin"
     for number in range(COUNT):
         names = rng.sample(sorted(images), rng.randint(1, 6))
-        options = [
-            f"--image3=kind={'elf' if name.startswith('sm') else 'ptx'},"
-            f"sm={name.partition('_')[2]},file={images[name][0]}"
-            for name in names
-        ]
-        command = [find("fatbinary"), "-64", f"--create={whole}", *options]
-        subprocess.run([*command, *(["--compress-all"] if number % 2 else [])], check=True)
+        write_fatbin(find, whole, images, names, *(["--compress-all"] if number % 2 else []))
         expected = {each: _loaded(whole, each, images) for each in devices}
         rows.append({"name": "+".join(names), "places": {"": place(whole)}, "expected": expected})
         thin_places = {}
@@ -100,7 +111,7 @@ def write_sets(
     (folder / "sets.json").write_text(json.dumps(rows, separators=(",", ":")))
 
 
-def _loaded(path: Path, device: str, images: dict[str, tuple[Path, int]]) -> int | None:
+def _loaded(path: Path, device: str, images: Images) -> int | None:
     """Return the number of the image that `match` names, None if it names none."""
     (found,) = match_images(path, Device.parse(device))
     if not found.ids:

@@ -68,9 +68,13 @@ def is_the_drivers(llvm: Tool, *words: str) -> bool:
 
 
 def test_device_passes(split: Split, llvm: Tool) -> None:
-    """Each device pass is sccache's, with the folder's settings; the object is the driver's."""
-    done = split('test "$SCCACHE_CONF" = /nowhere && exec "$@"')
+    """Each device pass is sccache's, with the folder's settings; the object is the driver's.
+
+    The depfile names what passes elsewhere have read.
+    """
+    done = split('test "$SCCACHE_CONF" = /nowhere && exec "$@"', *WORDS, "-MD")
     assert done[:2] == (0, "")
+    assert "only_gfx90a.h" in Path("s.d").read_text()
     assert is_the_drivers(llvm)
     assert len(sent()) == 2
     for line, target in zip(sorted(sent()), ("gfx906", "gfx90a:xnack+"), strict=True):
@@ -129,24 +133,15 @@ def test_error_in_the_source(split: Split) -> None:
         ("-save-temps", "its result is no temporary file"),
         ("--offload-new-driver", "no command is this pass alone"),
         ("-ftime-trace", "-ftime-trace writes a file that would stay on the server"),
-        ("@words", "@words names a file that would not be on the server"),
     ],
 )
 def test_what_stays_here(flags: str, reason: str, split: Split, llvm: Tool) -> None:
     """What a server could not do never reaches sccache, and the reason is told."""
-    Path("words").write_text("-DGIVEN=1\n")
     status, _, decisions = split("exit 254", *WORDS, flags)
     assert status == 0
     assert is_the_drivers(llvm, *WORDS, flags)
     assert sent() == []
     assert any(reason in line for line in decisions)
-
-
-def test_depfile(split: Split) -> None:
-    """The depfile names what passes elsewhere have read."""
-    assert split('exec "$@"', *WORDS, "-MD")[0] == 0
-    assert "only_gfx90a.h" in Path("s.d").read_text()
-    assert len(sent()) == 2
 
 
 def test_other_result(split: Split) -> None:

@@ -57,7 +57,7 @@ DRIVER_ONLY = {
     "part-of-a-database": "-gen-cdb-fragment-path sub",
 }
 """What only the driver does, and everything that fails."""
-VARIABLES = ("CCC_OVERRIDE_OPTIONS=# O0", "CC_PRINT_OPTIONS=1", "CC_LOG_DIAGNOSTICS=1")
+VARIABLES = {"CCC_OVERRIDE_OPTIONS": "# O0", "CC_PRINT_OPTIONS": "1", "CC_LOG_DIAGNOSTICS": "1"}
 
 
 @pytest.fixture
@@ -213,11 +213,11 @@ def test_what_is_for_the_driver(sources: Path, options: str) -> None:
 
 
 @pytest.mark.llvm
-@pytest.mark.parametrize("variable", VARIABLES)
-def test_variables_for_the_driver(sources: Path, variable: str) -> None:
+@pytest.mark.usefixtures("sources")
+def test_variables_for_the_driver() -> None:
     """So are variables."""
-    name, _, value = variable.partition("=")
-    assert DirectPasses().run(_command("a", ()), {**os.environ, name: value}) is None
+    for name, value in VARIABLES.items():
+        assert DirectPasses().run(_command("a", ()), {**os.environ, name: value}) is None, name
 
 
 @pytest.mark.llvm
@@ -259,10 +259,14 @@ def test_more_passes_than_files(sources: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.llvm
-def test_script_in_place_of_the_compiler(sources: Path) -> None:
-    """A script that calls the compiler may do more than that: it is called."""
-    command = [script(sources / "clang", f'exec {CLANG} "$@"'), *_command("a", ())[1:]]
-    assert DirectPasses().run(command, dict(os.environ)) is None
+def test_programs_in_place_of_the_compiler(sources: Path) -> None:
+    """A script, or a cache that has a compiler's name, may do more than compile: it is called."""
+    Path("bin").mkdir()
+    Path("bin/clang").symlink_to(program("ccache"))
+    cache = {"CCACHE_DIR": str(sources / "cache"), "CCACHE_COMPILER": CLANG}
+    for name in (script(sources / "clang", f'exec {CLANG} "$@"'), str(sources / "bin/clang")):
+        command = [name, *_command("a", ())[1:]]
+        assert DirectPasses().run(command, {**os.environ, **cache}) is None
 
 
 @pytest.mark.llvm
@@ -290,17 +294,6 @@ def test_colours_of_messages(no_color: str, sources: Path, monkeypatch: pytest.M
     monkeypatch.setenv("NO_COLOR", no_color)
     (sources / "a.hip").write_text("#warning seen\n")
     assert _both(DirectPasses(), _command("a", ()), at_terminal=True)
-
-
-@pytest.mark.llvm
-def test_cache_in_place_of_the_compiler(sources: Path) -> None:
-    """A compiler cache that has a compiler's name is called: it would not be asked otherwise."""
-    ccache = program("ccache")
-    Path("bin").mkdir()
-    Path("bin/clang").symlink_to(ccache)
-    environment = {**os.environ, "CCACHE_DIR": str(sources / "cache"), "CCACHE_COMPILER": CLANG}
-    command = [str(sources / "bin/clang"), *_command("a", ())[1:]]
-    assert DirectPasses().run(command, environment) is None
 
 
 @pytest.mark.llvm

@@ -45,29 +45,37 @@ NODES = "env.OffloadDeviceObject('k.hip')\nenv.OffloadHostObject('k.hip')\n"
 BODY = KERNEL.replace("VALUE", "HERE")
 ONE, TWO, THREE = (f"#define HERE {number}\n" for number in (1, 2, 3))
 
-# A stand-in for the HIP runtime, so that programs link and run.
 RUNTIME = """\
 #include <stdio.h>
-#include <string.h>
+static int loaded;
 void **__hipRegisterFatBinary(const void *data) {
-    static void *handle;
-    const char *bundle = *(const char **)((const char *)data + 8);
-    printf("registered %.24s\\n", bundle);
-    return &handle;
+    static void *handle[1];
+    printf("loaded %.24s %d\\n", *(const char **)((const char *)data + 8), ++loaded);
+    return handle;
 }
 void __hipRegisterVar(void **h, char *v, char *a, const char *name, int external, long size,
-                      int constant, int global) { puts(name); }
+                      int constant, int global) {
+    printf("variable %s %d %ld %d\\n", name, external, size, constant);
+}
+void __hipRegisterManagedVar(void *h, void **pointer, void *init, const char *name, long size,
+                             unsigned align) {
+    printf("managed %s %d %ld %u\\n", name, *(int *)init, size, align);
+}
+void __hipRegisterSurface(void) {}
+void __hipRegisterTexture(void) {}
 void __hipRegisterFunction(void **h, const void *f, char *d, const char *name, unsigned t,
-                           void *a, void *b, void *c, void *e, int *w) { puts(name); }
-void __hipRegisterManagedVar() {}
-void __hipRegisterSurface() {}
-void __hipRegisterTexture() {}
-void __hipUnregisterFatBinary(void **h) {}
+                           void *a, void *b, void *c, void *e, int *w) {
+    printf("kernel %s\\n", name);
+}
+void __hipUnregisterFatBinary(void **h) { printf("unloaded %d\\n", loaded--); }
 int __hipPushCallConfiguration() { return 0; }
 int __hipPopCallConfiguration() { return 0; }
 int hipLaunchKernel() { return 100; }
-int main(void) { return 0; }
+__attribute__((weak)) int main(void) { return 0; }
 """
+"""A stand-in for the HIP runtime that says what is registered, so that programs link and run."""
+BUNDLE = "loaded __CLANG_OFFLOAD_BUNDLE__"
+"""What it says of HIP's bundles, but for their number."""
 
 _PASSES = (
     (re.compile(r" -x ir "), "host"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.scons.conftest import Project
+from tests.scons.conftest import SCONSTRUCT, Project
 
 _PROGRAM = """\
 import pathlib, struct, sys
@@ -81,6 +81,13 @@ int __cudaPushCallConfiguration(void) { return 0; }
 int __cudaPopCallConfiguration(void) { return 0; }
 int cudaLaunchKernel(void) { return 100; }
 """
+
+
+BOTH = ("sm_80", "sm_90a")
+HEAD = SCONSTRUCT.replace('"gfx906", "gfx90a:xnack+"', '"sm_80", "sm_90a"').replace(
+    '["-nogpuinc", "-nogpulib"]', '["-nocudainc", "-nocudalib", "-Wno-unknown-cuda-version"]'
+)
+"""Builds for both, without NVIDIA's toolkit."""
 
 
 def write_tools(project: Project) -> None:

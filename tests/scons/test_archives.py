@@ -8,12 +8,12 @@ import pytest
 
 from offload_tool.formats.objects.ar import ArchiveReader
 from offload_tool.formats.objects.elf.reader import read_elf_tables
-from tests.scons.conftest import BOTH, Project, passes
+from tests.scons.conftest import BOTH, BUNDLE, Project, passes
 from tests.scons.relocatable import RELOCATABLE
 
 DSAS = ("libparts.gfx906.a", "libparts.gfx90a_xnack+.a")
 LIBRARY = "library = env.OffloadArchive('parts', ['a.hip', 'b.hip'])\n"
-REGISTERED = ["registered __CLANG_OFFLOAD_BUNDLE__", "_Z6kernelPi"]
+REGISTERED = [f"{BUNDLE} 1", "kernel _Z6kernelPi", "unloaded 1"]
 PROGRAM = "env.OffloadProgram('prog', ['k.hip', 'runtime.c', library])\n"
 
 KERNEL = """\
@@ -138,7 +138,7 @@ def test_two_programs_share_a_library(library: Project) -> None:
     assert sum(line.startswith("ARCHIVE [") for line in run.actions) == 2
     assert sum(line.startswith("LINK") for line in run.actions) == 4
     for program, kernel in (("prog", "_Z6kernelPi"), ("second", "_Z5otherPi")):
-        assert library.start(program)[1:] == [kernel]
+        assert library.start(program)[1:-1] == [f"kernel {kernel}"]
     library.assert_up_to_date()
 
 

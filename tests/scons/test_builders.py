@@ -11,7 +11,7 @@ from offload_tool.formats.bundle.binary import read_bundle
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.operations.list_images import list_images
 from tests.conftest import Tool, run_tool
-from tests.scons.conftest import KERNEL, Project, passes
+from tests.scons.conftest import BUNDLE, KERNEL, Project, passes
 
 ENTRIES = [
     "host-x86_64-unknown-linux-gnu-",
@@ -70,8 +70,8 @@ def test_program_finds_its_bundle(project: Project) -> None:
     """A linked program starts, and registers the embedded bundle of each of its sources."""
     project.write("sub/k.hip", KERNEL.replace("kernel", "other").replace("host_value", "o"))
     project.sconstruct("env.OffloadProgram('prog', ['k.hip', 'sub/k.hip', 'runtime.c'])\n").build()
-    bundle = "registered __CLANG_OFFLOAD_BUNDLE__"
-    assert project.start() == [bundle, "_Z6kernelPi", bundle, "_Z5otherPi"]
+    kernels = ["kernel _Z6kernelPi", "kernel _Z5otherPi"]
+    assert project.start()[:4] == [f"{BUNDLE} 1", kernels[0], f"{BUNDLE} 2", kernels[1]]
     images = list_images(project.folder / "prog")
     assert [image.id for image in images] == ENTRIES * 2
     assert {image.index for image in images} == {0, 1}
@@ -145,7 +145,7 @@ def test_wrapped_bundle_registers(project: Project) -> None:
     project.sconstruct(
         WRAPPER + "env.OffloadProgram('prog', [env.OffloadWrapper('w', bundle), 'runtime.c'])\n"
     ).build()
-    assert project.start() == ["registered __CLANG_OFFLOAD_BUNDLE__"]
+    assert project.start() == [f"{BUNDLE} 1", "unloaded 1"]
     assert [image.id for image in list_images(project.folder / "prog")] == ENTRIES
     project.assert_up_to_date()
 

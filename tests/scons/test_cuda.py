@@ -18,15 +18,11 @@ from offload_tool.passes.cuda import ARCH_LIST_SINCE
 from tests.conftest import found_toolchain
 from tests.formats.cuda_images import images_of
 from tests.scons import conftest
-from tests.scons.conftest import SCONSTRUCT, Project, passes
-from tests.scons.nvidia import PTXAS, RUNTIME, break_tool, write_tools
+from tests.scons.conftest import Project, passes
+from tests.scons.nvidia import BOTH, HEAD, PTXAS, RUNTIME, break_tool, write_tools
 
 KERNEL = conftest.KERNEL.replace("hipLaunch", "cudaLaunch")
 MAIN = "int main(void) { return 0; }\n"
-BOTH = ("sm_80", "sm_90a")
-HEAD = SCONSTRUCT.replace('"gfx906", "gfx90a:xnack+"', '"sm_80", "sm_90a"').replace(
-    '["-nogpuinc", "-nogpulib"]', '["-nocudainc", "-nocudalib", "-Wno-unknown-cuda-version"]'
-)
 PTX_ONLY = "env['OFFLOAD_PTXAS'] = 'none'\n"
 PROGRAM = "env.OffloadProgram('prog', ['k.cu', 'runtime.c', 'main.c'])\n"
 OBJECT = "env.OffloadObject('k.cu')\n"
@@ -125,25 +121,13 @@ def test_ptx_of_processors_behind_a_toolkit(assembled: Project) -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ("all-major", ["sm_70", "sm_80", "sm_90"]),
-        ("all", ["sm_70", "sm_80", "sm_86", "sm_90"]),
-        ("sm_80;sm_90a", ["sm_80", "sm_90a"]),
-    ],
-)
-def test_lists_of_cmake(assembled: Project, given: str, expected: list[str]) -> None:
-    """CMake's names for lists, by what ptxas knows, and its way to write them."""
-    assembled.sconstruct(f"env['OFFLOAD_ARCH'] = {given!r}\n" + OBJECT, HEAD)
-    assert assembled.build() == passes("k.cu", "host", *expected)
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
         ("sm_80 sm_90a+ptx", ["sm_80", "compute_80", "sm_90a", "compute_90a"]),
         ("80;90a", ["sm_80", "compute_80", "sm_90a", "compute_90a"]),
         ("80-real 90-virtual", ["sm_80", "compute_90"]),
         ("80-real,80-virtual,compute_90", ["sm_80", "compute_80", "compute_90"]),
         ("8.0;9.0+PTX", ["sm_80", "sm_90", "compute_90"]),
+        ("all-major", [f"{form}_{n}" for form in ("sm", "compute") for n in (70, 80, 90)]),
+        ("all", [f"{form}_{n}" for form in ("sm", "compute") for n in (70, 80, 86, 90)]),
     ],
 )
 @pytest.mark.parametrize("rdc", [False, True])

@@ -22,6 +22,7 @@ from offload_tool.operations.match import Device, match_images
 from offload_tool.operations.thin import thin_file
 from offload_tool.operations.unarchive_cuda import linked_entries
 from tests.conftest import ROOT, NvidiaFile, missing, program, run_tool
+from tests.gpu.loader_sets import PROCESSORS, write_fatbin, write_images
 from tests.scons.conftest import Project, contents, empty_project
 from tests.scons.relocatable import one, two
 
@@ -378,47 +379,21 @@ def test_cubins_are_the_drivers(sources: Sources) -> None:
         assert made.read_bytes() == sources.read("driver"), more
 
 
-PROCESSORS = ("80", "86", "87", "89", "90", "90a", "100", "100a", "100f", "103", "120")
-WANTED = (*PROCESSORS, "88", "103a", "103f", "110", "120a", "121", "121f")
-PTX = """\
-.version 8.8
-.target sm_{name}
-.address_size 64
-.visible .global .align 4 .u32 number = {number};
-"""
-
-
 def test_entries_that_a_link_takes(nvidia: NvidiaFile, tmp_path: Path) -> None:
     """Of random fat binaries, the entry that is kept for a processor is the one nvlink takes."""
-    numbers = {}
-    for index, name in enumerate(PROCESSORS):
-        for prefix, number in (("sm", index + 1), ("compute", index + 101)):
-            ptx = tmp_path / f"{prefix}_{name}.ptx"
-            ptx.write_text(PTX.format(name=name, number=number))
-            numbers[f"{prefix}_{name}"] = number
-        cubin = tmp_path / f"sm_{name}.cubin"
-        assemble = [nvidia("ptxas"), "-c", f"-arch=sm_{name}", tmp_path / f"sm_{name}.ptx"]
-        run_tool(*assemble, "-o", cubin)
+    images = write_images(nvidia, tmp_path, "-c")
     rng = random.Random(20261122)
-    for _ in range(30):
-        names = rng.sample(sorted(numbers), rng.randint(1, 5))
-        wanted = rng.choice(WANTED)
+    for _ in range(60):
+        names, wanted = rng.sample(sorted(images), rng.randint(1, 5)), rng.choice(PROCESSORS)
         taken = linked_entries(names, f"sm_{wanted}")
-        assert [numbers[name] for name in taken] == taken_by_nvlink(
-            nvidia, tmp_path, names, wanted
-        ), (names, wanted)
+        write_fatbin(nvidia, tmp_path / "all.fatbin", images, names)
+        found = taken_by_nvlink(nvidia, tmp_path, wanted)
+        assert [images[name][1] for name in taken] == found, (names, wanted)
 
 
-def taken_by_nvlink(nvidia: NvidiaFile, folder: Path, names: list[str], wanted: str) -> list[int]:
-    images = [
-        f"--image3=kind={'elf' if name.startswith('sm') else 'ptx'},sm={name.partition('_')[2]},"
-        f"file={folder / name}.{'cubin' if name.startswith('sm') else 'ptx'}"
-        for name in names
-    ]
-    fatbin, linked = folder / "all.fatbin", folder / "linked.cubin"
-    run_tool(nvidia("fatbinary"), "-64", f"--create={fatbin}", *images)
-    link = [nvidia("nvlink"), f"-arch=sm_{wanted}", "-w", fatbin, "-o", linked]
-    run_tool(*link)
+def taken_by_nvlink(nvidia: NvidiaFile, folder: Path, wanted: str) -> list[int]:
+    linked = folder / "linked.cubin"
+    run_tool(nvidia("nvlink"), f"-arch=sm_{wanted}", "-w", folder / "all.fatbin", "-o", linked)
     with linked.open("rb") as content:
         elf = ELFFile(content)
         for symbol in elf.get_section_by_name(".symtab").iter_symbols():

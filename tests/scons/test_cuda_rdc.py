@@ -17,15 +17,10 @@ from offload_tool.operations.match import Device, match_images
 from offload_tool.operations.thin import thin_file
 from tests.conftest import program
 from tests.formats.cuda_images import images_of
-from tests.scons.conftest import SCONSTRUCT, Project, passes
-from tests.scons.nvidia import RUNTIME, break_tool, write_tools
+from tests.scons.conftest import Project, passes
+from tests.scons.nvidia import BOTH, HEAD, RUNTIME, break_tool, write_tools
 from tests.scons.relocatable import RELOCATABLE, declarations, loaded, one, two
 
-BOTH = ("sm_80", "sm_90a")
-FLAGS = ["-nocudainc", "-nocudalib", "-Wno-unknown-cuda-version"]
-HEAD = SCONSTRUCT.replace('"gfx906", "gfx90a:xnack+"', '"sm_80", "sm_90a"').replace(
-    '["-nogpuinc", "-nogpulib"]', repr(FLAGS)
-)
 SOURCES = "['one.cu', 'two.cu', 'runtime.c', 'main.c']"
 PROGRAM = f"env.OffloadProgram('prog', {SOURCES})\n"
 FORMATS = ("offload-binary", "fat-binary")

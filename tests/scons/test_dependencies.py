@@ -111,7 +111,7 @@ def test_chain_of_variant_folders(project: Project) -> None:
     project.write("src/value.h", ONE)
     project.write("src/k.hip", VALUED.replace("<value.h>", '"value.h"'))
     project.write("src/main.c", '#include "value.h"\nint main(void) { return HERE - HERE; }\n')
-    project.write("src/runtime.c", RUNTIME.replace("int main(void) { return 0; }", ""))
+    project.write("src/runtime.c", RUNTIME)
     project.write(
         "src/SConscript", "Import('env')\nenv.OffloadProgram('p', ['k.hip', 'main.c', 'runtime.c'])"
     )

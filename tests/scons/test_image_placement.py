@@ -12,8 +12,8 @@ from offload_tool import BundleEntryID, bundle_files
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.operations.embed import embed_bundle
 from tests.conftest import Tool, try_tool
-from tests.scons import test_cuda, test_openmp, test_shards
-from tests.scons.conftest import KERNEL, RUNTIME, SCONSTRUCT, Project
+from tests.scons import nvidia, test_openmp, test_shards
+from tests.scons.conftest import BUNDLE, KERNEL, RUNTIME, SCONSTRUCT, Project
 
 HIP = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
 ALWAYS = """\
@@ -48,7 +48,7 @@ def sources_of(kind: str, project: Project) -> str:
     if kind == "hip":
         return SCONSTRUCT + ALWAYS + HIP
     if kind == "cuda":
-        return test_cuda.HEAD + ALWAYS + test_shards.cuda(project)
+        return nvidia.HEAD + ALWAYS + test_shards.cuda(project)
     project.write("work.c", test_openmp.REGION)
     project.write("main.c", test_openmp.MAIN)
     return test_openmp.HEAD + ALWAYS + test_openmp.PROGRAM
@@ -105,7 +105,7 @@ def test_more_than_two_gigabytes(kernels: Project) -> None:
     for linker in LINKERS.values():
         run = kernels.done("-Q", linker)
         assert "OFFLOAD_COMPRESS makes device images smaller" in run.errors
-        assert kernels.start()[0] == "registered __CLANG_OFFLOAD_BUNDLE__"
+        assert kernels.start()[0] == f"{BUNDLE} 1"
         command = next(line for line in run.output.splitlines() if re.search("-T,'?/", line))
         args = [word for word in command.split() if "images_behind_bss" not in word]
         driver = try_tool(*args, cwd=folder)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from offload_tool.operations.list_images import list_images
-from tests.scons.conftest import ALL, KERNEL, RUNTIME, Project, contents, passes
+from tests.scons.conftest import ALL, BUNDLE, KERNEL, Project, contents, passes
 from tests.scons.judging import compiler_script
 
 SOURCES = "sources = ['k.hip', 'runtime.c']\n"
@@ -44,7 +44,7 @@ def test_programs_that_differ(
     """Two programs of one source share all that is compiled alike; host objects have CUIDs."""
     project.sconstruct(PLAIN + f"env.OffloadProgram('q', sources, {settings})\n")
     assert project.build_once() == sorted(ALL + more)
-    assert "registered __CLANG_OFFLOAD_BUNDLE__" in project.start("p")
+    assert f"{BUNDLE} 1" in project.start("p")
     project.start("q")
     name = "q.hipfb" if "RDC" in settings else "k.q.hipfb"
     first, second = (project.folder / each for each in ("k.hipfb", name))
@@ -98,8 +98,8 @@ def test_two_libraries_in_one_program(project: Project) -> None:
     """Two libraries of one source with other flags can be linked together, and both register."""
     kernel = KERNEL.replace("kernel(int", "NAME(int").replace("host_value", "HOST")
     project.write("k.hip", f'extern "C" int HOST();\n{kernel}')
-    calls = "int h1(void), h2(void);\nint main(void) { h1(); h2();"
-    project.write("runtime.c", RUNTIME.replace("int main(void) {", calls))
+    calls = "int h1(void), h2(void);\nint main(void) { return h1() - h2(); }\n"
+    project.write("main.c", calls)
     assert project.sconstruct(
         "libraries = [\n"
         "    env.OffloadStaticLibrary(\n"
@@ -107,11 +107,10 @@ def test_two_libraries_in_one_program(project: Project) -> None:
         "    )\n"
         "    for n in (1, 2)\n"
         "]\n"
-        "env.OffloadProgram('p', ['runtime.c', *libraries])\n"
+        "env.OffloadProgram('p', ['main.c', 'runtime.c', *libraries])\n"
     ).build() == sorted(ALL * 2)
     printed = project.start("p")
-    assert printed.count("registered __CLANG_OFFLOAD_BUNDLE__") == 2
-    assert {"_Z2k1Pi", "_Z2k2Pi"} <= set(printed)
+    assert {f"{BUNDLE} 2", "kernel _Z2k1Pi", "kernel _Z2k2Pi"} <= set(printed)
 
 
 def test_openmp_programs(project: Project) -> None:
@@ -132,15 +131,13 @@ def test_openmp_programs(project: Project) -> None:
 
 def test_plain_sources(project: Project) -> None:
     """C and C++ sources of programs with other defines are compiled for each."""
-    project.write("main.c", '#include <stdio.h>\nvoid say(void) { printf("%d\\n", VALUE); }\n')
-    calls = RUNTIME.replace("main(void) {", "main(void) { say();")
-    project.write("runtime.c", f"void say(void);\n{calls}")
+    project.write("main.c", '#include <stdio.h>\nint main(void) { printf("%d\\n", VALUE); }\n')
     project.sconstruct(
         "sources = ['k.hip', 'runtime.c', 'main.c']\n"
         "env.OffloadProgram('p', sources)\n"
         "env.OffloadProgram('q', sources, CPPDEFINES={'VALUE': 2})\n"
     ).build()
-    assert [project.start(name)[-1] for name in "pq"] == ["1", "2"]
+    assert [project.start(name)[-2] for name in "pq"] == ["1", "2"]
     assert (project.folder / "main.q.o").exists()
 
 

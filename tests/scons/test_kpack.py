@@ -124,7 +124,6 @@ BODIES = {
         "env.OffloadProgram('other', ['two.hip', 'runtime.c', 'other.cpp'], OFFLOAD_KPACK=True)\n"
         f"env.OffloadProgram('prog', {PARTS})\n"
     ),
-    "interface": f"env.OffloadProgram('prog', {PARTS}, OFFLOAD_KPACK_INTERFACE=True)\n",
     "SCons's builders": f"env.Program('prog', {PARTS})\n",
     "garbage collection": (
         f"env.OffloadProgram('prog', {PARTS},"
@@ -135,11 +134,24 @@ BODIES = {
 
 @pytest.mark.parametrize("name", BODIES)
 def test_every_kernel_gets_its_own_code(kpacked: Project, name: str) -> None:
-    """However a program is put together, each kernel gets its own source's and target's code."""
+    """However a program is put together, each kernel gets its own source's and target's code.
+
+    A program has one map, and no more, in the section in which AMD's tools look for it.
+    """
     kpacked.write("other.cpp", "int main() {}\n")
     kpacked.sconstruct(HEAD + BODIES[name]).build()
     assert_own_code(kpacked)
     kpacked.assert_up_to_date()
+    is_elsewhere = name == "paths"
+    own = ("../share/@GFXARCH@/x.kpack", "/nowhere")
+    with InputFile(kpacked.folder / "prog") as source:
+        tables = read_elf_tables(source.data)
+        [number] = [at for at, each in enumerate(tables.names) if each == b".rocm_kpack_ref"]
+        content = bytes(tables.content(number))
+    marker, size = read_marker(memoryview(content))
+    assert size == len(content)
+    assert marker.kernel_name == ("bin/prog" if is_elsewhere else "prog")
+    assert marker.search_paths == (own if is_elsewhere else (".kpack/demo_@GFXARCH@.kpack",))
 
 
 @pytest.mark.llvm
@@ -284,25 +296,6 @@ def test_amds_reader_of_markers(kpacked: Project) -> None:
     assert ".hip_fatbin " not in sections
     [row] = [line for line in sections.splitlines() if ".kpack_markers" in line]
     assert re.search(r" A +0 +0 +1$", row)
-
-
-@pytest.mark.parametrize(
-    "name", ["program", "static library elsewhere", "paths", "garbage collection"]
-)
-def test_marker_for_tools(kpacked: Project, name: str) -> None:
-    """A program has one map, and no more, in the section in which AMD's tools look for it."""
-    kpacked.sconstruct(HEAD + BODIES[name]).build()
-    with InputFile(kpacked.folder / "prog") as source:
-        tables = read_elf_tables(source.data)
-        [number] = [at for at, name in enumerate(tables.names) if name == b".rocm_kpack_ref"]
-        content = bytes(tables.content(number))
-    marker, size = read_marker(memoryview(content))
-    assert size == len(content)
-    is_elsewhere = name == "paths"
-    assert marker.kernel_name == ("bin/prog" if is_elsewhere else "prog")
-    expected = ("../share/@GFXARCH@/x.kpack", "/nowhere")
-    default = ".kpack/demo_@GFXARCH@.kpack"
-    assert marker.search_paths == (expected if is_elsewhere else (default,))
 
 
 WAYS = {

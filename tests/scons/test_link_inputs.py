@@ -18,13 +18,13 @@ from offload_tool.operations.archive import create_archive
 from offload_tool.passes import openmp
 from offload_tool.passes.choose_compiler import find_toolchain
 from tests.conftest import missing, needs_driver_programs, program, run_tool
+from tests.scons.conftest import RUNTIME as HIP_RUNTIME
 from tests.scons.conftest import SCONSTRUCT, Project, empty_project
+from tests.scons.nvidia import HEAD as CUDA_HEAD
 from tests.scons.nvidia import RUNTIME as CUDA_RUNTIME
 from tests.scons.nvidia import write_tools
 from tests.scons.relocatable import RELOCATABLE, declarations, loaded, one, two
-from tests.scons.test_cuda_rdc import HEAD as CUDA_HEAD
 from tests.scons.test_offload_drivers import DRIVERS, FLAGS
-from tests.scons.test_offload_drivers import RUNTIME as HIP_RUNTIME
 from tests.scons.test_openmp import CPU
 
 LINK = "env.{}('prog', [env.Object('main.c'), env.Object('runtime.c')], {})\n"
@@ -192,7 +192,6 @@ def test_shared_library(project: Project, builder: str) -> None:
         project.write(f"{name}.hip", text)
         driver(project, "-x", "hip", *FLAGS, DRIVERS["new"], "-fgpu-rdc", f"{name}.hip")
         create_archive([("given.o", project.folder / "given.o")], project.folder / f"lib{name}.a")
-    project.write("runtime.c", HIP_RUNTIME)
     project.write("k.hip", declarations("hip") + "__global__ void own(int* p) { *p = 1; }\n")
     project.write("use.c", f"void *{USE}(void);\nvoid *use(void) {{ return {USE}(); }}\n")
     project.sconstruct(
@@ -210,7 +209,6 @@ def test_bitcode(project: Project) -> None:
     project.write("two.hip", two("hip"))
     driver(project, "-x", "hip", *FLAGS, DRIVERS["new"], "-fgpu-rdc", "-flto", "two.hip")
     project.write("main.c", MAIN)
-    project.write("runtime.c", HIP_RUNTIME)
     how = "LIBS=[File('given.o')], LINKFLAGS=['-flto', '-fuse-ld=lld']"
     project.sconstruct(LINK.format("OffloadProgram", how)).build_once()
     assert "kernel _Z6secondPi" in project.start()
@@ -221,7 +219,6 @@ def test_code_for_no_target(project: Project) -> None:
     project.write("two.hip", two("hip"))
     driver(project, "-x", "hip", *FLAGS[:3], DRIVERS["new"], "-fgpu-rdc", "two.hip")
     project.write("main.c", MAIN)
-    project.write("runtime.c", HIP_RUNTIME)
     project.sconstruct(LINK.format("OffloadProgram", "LIBS=[File('given.o')]"))
     errors = project.fails("-Q").errors
     assert "'given.o': no member has a code object for 'hip-amdgcn-amd-amdhsa--gfx90a" in errors
@@ -291,7 +288,7 @@ def test_library_declared_later(project: Project) -> None:
     project.write("value.c", "int value(void) { return 0; }\n")
     project.sconstruct(
         "env.OffloadProgram('prog', ['main.c', 'k.hip'], LIBS=['value', 'hip'], LIBPATH=['.'])\n"
-        "env.StaticLibrary('hip', 'runtime.c', CPPDEFINES={'main': 'unused', 'VALUE': 1})\n"
+        "env.StaticLibrary('hip', 'runtime.c')\n"
         "env.StaticLibrary('value', 'value.c')\n"
     ).build_once()
     project.write("value.c", "int value(void) { return 3; }\n")

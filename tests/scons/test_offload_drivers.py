@@ -18,7 +18,7 @@ from offload_tool.operations.list_images import list_images
 from offload_tool.passes.choose_compiler import find_toolchain
 from offload_tool.toolchain.probe import Toolchain
 from tests.conftest import needs_clang, needs_driver_programs, run_tool
-from tests.scons.conftest import Project, flagged_clang
+from tests.scons.conftest import BUNDLE, Project, flagged_clang
 from tests.scons.relocatable import RELOCATABLE, declarations
 
 HEAD = declarations("hip") + "#define __managed__ __attribute__((managed))\n"
@@ -39,36 +39,9 @@ __device__ int helper(int value) { return value + managed + ++counter; }
 __global__ void second(int* p) { *p = helper(2); }
 """
 ONLY = "__device__ int only(int value) { return value; }\n"
-RUNTIME = """\
-#include <stdio.h>
-static int loaded;
-void **__hipRegisterFatBinary(const void *data) {
-    static void *handle[1];
-    printf("loaded %.24s %d\\n", *(const char **)((const char *)data + 8), ++loaded);
-    return handle;
-}
-void __hipRegisterVar(void **h, char *v, char *a, const char *name, int external, long size,
-                      int constant, int global) {
-    printf("variable %s %d %ld %d\\n", name, external, size, constant);
-}
-void __hipRegisterManagedVar(void *h, void **pointer, void *init, const char *name, long size,
-                             unsigned align) {
-    printf("managed %s %d %ld %u\\n", name, *(int *)init, size, align);
-}
-void __hipRegisterSurface(void) {}
-void __hipRegisterTexture(void) {}
-void __hipRegisterFunction(void **h, const void *f, char *d, const char *name, unsigned t,
-                           void *a, void *b, void *c, void *e, int *w) {
-    printf("kernel %s\\n", name);
-}
-void __hipUnregisterFatBinary(void **h) { printf("unloaded %d\\n", loaded--); }
-int __hipPushCallConfiguration() { return 0; }
-int __hipPopCallConfiguration() { return 0; }
-int hipLaunchKernel() { return 100; }
-"""
 FLAGS = ("-nogpuinc", "-nogpulib", "--offload-arch=gfx906", "--offload-arch=gfx90a:xnack+")
 DRIVERS = {"old": "--no-offload-new-driver", "new": "--offload-new-driver"}
-OF_THE_PROGRAM = ["loaded __CLANG_OFFLOAD_BUNDLE__ 1", "unloaded 1"]
+OF_THE_PROGRAM = [f"{BUNDLE} 1", "unloaded 1"]
 
 
 @pytest.fixture
@@ -76,7 +49,6 @@ def sources(project: Project) -> Project:
     """Return a project of two sources that use each other's device code, one without kernels."""
     for name, text in (("one", ONE), ("two", TWO), ("only", ONLY)):
         project.write(f"{name}.hip", HEAD + text)
-    project.write("runtime.c", RUNTIME)
     return project
 
 
@@ -151,20 +123,6 @@ def test_program_registers_what_clangs_own_does(sources: Project, driver: str) -
     sources.assert_up_to_date()
 
 
-def test_shared_library(sources: Project, driver: str) -> None:
-    """A shared library registers its kernels when it is loaded, and not when it is linked with."""
-    sources.sconstruct(
-        RELOCATABLE + "library = env.OffloadSharedLibrary('gpu', ['two.hip', 'only.hip'])\n"
-        "env.OffloadProgram('prog', ['main.c', 'runtime.c', library], RPATH=[Dir('.').abspath])\n"
-    )
-    sources.write("main.c", "void *_Z7libraryv(void); int main(void) { return !_Z7libraryv(); }\n")
-    sources.build()
-    lines = sources.start()
-    assert [lines[0], lines[-1]] == OF_THE_PROGRAM
-    assert "kernel _Z6secondPi" in lines
-    sources.assert_up_to_date()
-
-
 @pytest.mark.parametrize("made_by", DRIVERS)
 def test_library_of_clangs_own_driver(sources: Project, driver: str, made_by: str) -> None:
     """A library of either driver takes part in both links of a program of either driver."""
@@ -225,8 +183,7 @@ def test_source_of_its_own_with_the_new_driver(sources: Project, place: str) -> 
     """Without relocatable code, programs are the same with the new driver, however it is chosen."""
     script = flagged_clang(sources.folder, DRIVERS["new"], behind=place == "behind")
     sources.environment["OFFLOAD_CLANG"] = str(script)
-    sources.sconstruct("env.OffloadProgram('prog', ['k.hip', 'runtime.c', 'main.c'])\n")
-    sources.write("main.c", "int main(void) { return 0; }\n")
+    sources.sconstruct("env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n")
     sources.build()
     lines = sources.start()
     assert lines == [OF_THE_PROGRAM[0], "kernel _Z6kernelPi", OF_THE_PROGRAM[1]]

@@ -11,7 +11,6 @@ import platform
 import re
 import shutil
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from offload_tool.clang.driver import job_args
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from tests.conftest import missing, run_tool, try_tool
 from tests.scons.conftest import Project
-from tests.scons.openmp_programs import MAIN, PROGRAMS
 
 CPU = "x86_64-pc-linux-gnu"
 TRIPLES = {CPU: CPU, "gfx90a": "amdgcn-amd-amdhsa", "sm_80": "nvptx64-nvidia-cuda"}
@@ -54,7 +52,47 @@ int main(int argc, char **argv) {
   return ++plain - 1;
 }
 """
-CXX = C.replace("<math.h>", "<cmath>")
+MORE = """\
+#include <stdio.h>
+int linked = 6;
+#pragma omp declare target link(linked)
+#pragma omp begin declare target
+int moved = 1;
+static int hidden = 7;
+static int next(void) { return ++hidden; }
+__attribute__((visibility("default"))) int shown = 42;
+#ifdef __cplusplus
+#include <vector>
+struct Init { int n; Init() : n(42) {} };
+Init made;
+#endif
+#pragma omp end declare target
+int more(void) {
+  int seen[5] = {0};
+  moved = 8, shown = 420;
+#pragma omp target update to(moved)
+#pragma omp target map(to : linked) map(from : seen)
+  {
+    seen[0] = moved, seen[1] = linked, seen[2] = next(), seen[3] = shown;
+    moved = 30;
+    if (seen[0] > 100) fprintf(stderr, "%d", seen[0]);
+#ifdef __cplusplus
+    seen[4] = made.n;
+#endif
+  }
+  int wrong = moved != 8 || seen[0] != 8 || seen[1] != 6 || seen[2] != 8 || seen[3] != 42;
+#pragma omp target update from(moved)
+#ifdef __cplusplus
+  std::vector<double> v(10, -1.5);
+  double *p = v.data(), s = 0;
+#pragma omp target teams distribute parallel for map(to : p[0 : 10]) reduction(+ : s)
+  for (int i = 0; i < 10; i++) s += std::fabs(p[i]);
+  wrong = wrong || s != 15 || seen[4] != 42;
+#endif
+  return wrong || moved != 30 || hidden != 7;
+}
+"""
+"""What a CPU also has: variables and entries of the device that a build could lose."""
 OWN = "#define ar_hdr of_the_system\n#include_next <ar.h>\n#undef ar_hdr\n"
 OWN += "struct ar_hdr { long first; };\n"
 
@@ -135,7 +173,10 @@ def compare(
 
     `driver` are flags for what builds find by themselves.
     """
-    text = CXX if suffix == "cpp" else C
+    text = C.replace("<math.h>", "<cmath>") if suffix == "cpp" else C
+    if targets == [CPU]:
+        text = f"{text.partition('int main')[0]}{MORE}int main{text.partition('int main')[2]}"
+        text = text.replace("return ++plain", "return more() + ++plain")
     source, folder = project.write(f"work.{suffix}", text), project.folder
     project.write("own/ar.h", OWN)
     given = [*flags, "-isystem", "own"]
@@ -328,33 +369,3 @@ def test_libraries_of_the_program(project: Project, clang: Path) -> None:
     assert "undefined reference to `helper'" in run.errors
     ignored = body.format(", OFFLOAD_LINK_FLAGS=['--unresolved-symbols=ignore-all']")
     project.sconstruct(ignored, setup).build(f"p.{CPU}.so")
-
-
-FORMS = {
-    "source": "env.OffloadProgram({0!r}, [{1!r}, 'main.c'])\n",
-    "object": "env.OffloadProgram({0!r}, ['main.c', env.OffloadObject({1!r})])\n",
-    "static": (
-        "env.OffloadProgram({0!r}, 'main.c',\n"
-        "    LIBS=[env.OffloadStaticLibrary({0!r}, {1!r}), 'm'])\n"
-    ),
-    "shared": (
-        "env.OffloadProgram({0!r}, 'main.c', LIBS=[env.OffloadSharedLibrary({0!r}, {1!r}), 'm'],\n"
-        "    RPATH=['.'])\n"
-    ),
-}
-
-
-@pytest.mark.llvm
-def test_programs(project: Project, clang: Path) -> None:
-    """Programs, each in the next form, run on a device and compute what the host expects."""
-    project.write("main.c", MAIN)
-    forms = [*FORMS.values()]
-    body = ""
-    for number, name in enumerate(PROGRAMS):
-        file = f"{name}.{'cpp' if name.endswith('_cpp') else 'c'}"
-        project.write(file, PROGRAMS[name])
-        body += forms[number % len(forms)].format(name, file)
-    build(project, clang, body, [CPU], "-O1")
-    with ThreadPoolExecutor(2) as pool:
-        results = [*pool.map(lambda name: run_on_device(clang, project.folder / name), PROGRAMS)]
-    assert [(n, found) for n, found in zip(PROGRAMS, results, strict=True) if found[0]] == []

@@ -13,7 +13,7 @@ import pytest
 from offload_tool import merge_files
 from offload_tool.errors import OffloadError
 from tests.conftest import ROOT, Tool, run_tool
-from tests.scons import test_cuda, test_kpack, test_rdc
+from tests.scons import nvidia, test_cuda, test_kpack, test_rdc
 from tests.scons import test_openmp as openmp
 from tests.scons.conftest import SCONSTRUCT, Project, checkout
 from tests.scons.relocatable import RELOCATABLE, one
@@ -45,7 +45,7 @@ def kpack(project: Project) -> str:
 
 def cuda(project: Project) -> str:
     project.write("k.cu", test_cuda.KERNEL)
-    project.write("runtime.c", test_cuda.RUNTIME)
+    project.write("runtime.c", nvidia.RUNTIME)
     project.write("main.c", test_cuda.MAIN)
     return test_cuda.PTX_ONLY + test_cuda.PROGRAM
 
@@ -61,7 +61,7 @@ def test_join_compiles_no_device_code(
     project: Project, tmp_path: Path, layout: Callable[[Project], str]
 ) -> None:
     """Caches that were copied into one give the join all device code, to the byte."""
-    head, targets = (test_cuda.HEAD, test_cuda.BOTH) if layout is cuda else (SCONSTRUCT, HIP)
+    head, targets = (nvidia.HEAD, nvidia.BOTH) if layout is cuda else (SCONSTRUCT, HIP)
     project.sconstruct(layout(project) + CACHE, head)
     joined = checkout(project, tmp_path / "joined")
     for number, target in enumerate(targets):

@@ -13,8 +13,8 @@ from offload_tool.errors import UsageError
 from offload_tool.scons.variables import VARIABLES, read_variables, set_defaults
 from tests.conftest import Tool
 from tests.scons.conftest import KERNEL, Project, passes
-from tests.scons.nvidia import PTXAS
-from tests.scons.test_cuda import HEAD, OBJECT
+from tests.scons.nvidia import HEAD, PTXAS
+from tests.scons.test_cuda import OBJECT
 
 NODE = SCons.Node.FS.get_default_fs().File("a.file")
 TRUE = (True, 1, "1", "y", "Yes", "TRUE", "t", "on", "all")

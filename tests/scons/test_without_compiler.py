@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.scons.conftest import SCONSTRUCT, Project
+from tests.scons.nvidia import HEAD as CUDA
 from tests.scons.nvidia import write_tools
-from tests.scons.test_cuda import HEAD as CUDA
 from tests.scons.test_cuda import KERNEL
 from tests.scons.test_openmp import HEAD as OPENMP
 from tests.scons.test_openmp import REGION
