@@ -130,6 +130,12 @@ class Project:
         path.write_text(text)
         return path
 
+    def edit(self, name: str, old: str, new: str) -> None:
+        """Replace a text in a file; without an old one, add one at the end."""
+        text = (self.folder / name).read_text()
+        assert old in text
+        self.write(name, text.replace(old, new) if old else text + new)
+
     def save_anew(self, name: str) -> None:
         """Save a file as editors do: an equal one, under another name first. It has a new inode."""
         path = self.folder / name

@@ -44,17 +44,9 @@ def built(project: Project) -> Project:
     project.write("k.hip", SOURCE)
     project.sconstruct(BODY, HEAD)
     assert outcome(project) == "compiled"
-    edit(project, "k.hip", "", "// the second compile is of two stages\n")
+    project.edit("k.hip", "", "// the second compile is of two stages\n")
     assert outcome(project) == "compiled"
     return project
-
-
-def edit(project: Project, name: str, old: str, new: str) -> None:
-    """Replace a text in a file; without an old one, add one at the end."""
-    path = project.folder / name
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new) if old else text + new)
 
 
 def outcome(project: Project, count: int = 1, target: str = "gfx906") -> str:
@@ -73,7 +65,7 @@ def outcome(project: Project, count: int = 1, target: str = "gfx906") -> str:
 def assert_as_without(project: Project, *names: str) -> None:
     """Check that outputs are those of a clean build without the cut-off."""
     clean = checkout(project, project.folder.parent / "clean")
-    edit(clean, "SConstruct", BODY, f"env.Replace(OFFLOAD_CUTOFF=False, OFFLOAD_PCH=False)\n{BODY}")
+    clean.edit("SConstruct", BODY, f"env.Replace(OFFLOAD_CUTOFF=False, OFFLOAD_PCH=False)\n{BODY}")
     clean.build()
     for name in names or (OUTPUT, "k.hipfb"):
         assert project.read(name) == clean.read(name), name
@@ -96,9 +88,9 @@ def test_edits_of_objects(
     project.write("k.hip", SOURCE)
     project.sconstruct(f"env.OffloadObject('k.hip')\n{BODY}", HEAD)
     project.build()
-    edit(project, "k.hip", "", "// the second compile is of two stages\n")
+    project.edit("k.hip", "", "// the second compile is of two stages\n")
     project.build()
-    edit(project, *change)
+    project.edit(*change)
     outputs = {OUTPUT: device, "k.host.o": host}
     files = [project.folder / each for each in (*outputs, "k.o")]
     before = [file.stat().st_mtime_ns for file in files]
@@ -110,7 +102,7 @@ def test_edits_of_objects(
     project.assert_up_to_date()
     name, _, new = change
     if all(expected):
-        edit(project, name, new, "")
+        project.edit(name, new, "")
         project.assert_up_to_date()
 
 
@@ -133,8 +125,8 @@ def test_messages_of_the_backend_are_printed_each_time(built: Project) -> None:
 
 def test_seconds_of_the_stages(built: Project) -> None:
     """The summary for CI has the seconds of the front end beside those of the pass."""
-    edit(built, "SConstruct", "OFFLOAD_SUMMARY=True", "OFFLOAD_SUMMARY='#summary.json'")
-    edit(built, "k.hip", "", "// a comment\n")
+    built.edit("SConstruct", "OFFLOAD_SUMMARY=True", "OFFLOAD_SUMMARY='#summary.json'")
+    built.edit("k.hip", "", "// a comment\n")
     assert outcome(built) == "front end only"
     value = json.loads((built.folder / "summary.json").read_text())
     (found,) = value["passes"]
@@ -143,8 +135,8 @@ def test_seconds_of_the_stages(built: Project) -> None:
 
 def test_variable(built: Project) -> None:
     """OFFLOAD_CUTOFF=False compiles each change to the end."""
-    edit(built, "SConstruct", "OFFLOAD_SUMMARY=True", "OFFLOAD_SUMMARY=True, OFFLOAD_CUTOFF=False")
-    edit(built, "k.hip", "", "// a comment\n")
+    built.edit("SConstruct", "OFFLOAD_SUMMARY=True", "OFFLOAD_SUMMARY=True, OFFLOAD_CUTOFF=False")
+    built.edit("k.hip", "", "// a comment\n")
     assert outcome(built) == "compiled"
 
 
@@ -155,9 +147,9 @@ def test_precompiled_header(built: Project) -> None:
         built.write(f"{name}.hip", source.replace("kernel(", f"kernel_{name}("))
     pch = "env.Replace(OFFLOAD_PCH=['h.h'], CPPPATH=['#'])\n"
     more = "env.OffloadBundle('l.hip')\nenv.OffloadBundle('m.hip')\n"
-    edit(built, "SConstruct", BODY, f"{pch}{BODY}{more}")
+    built.edit("SConstruct", BODY, f"{pch}{BODY}{more}")
     assert outcome(built, 3) == "compiled"
-    edit(built, "h.h", "", "// the second compile is of two stages\n")
+    built.edit("h.h", "", "// the second compile is of two stages\n")
     assert built.run("-Q").status == 0
     assert len([*(built.folder / ".offload-pch").glob("gfx906*.pch")]) == 1
     for name, change, count, expected in (
@@ -166,11 +158,11 @@ def test_precompiled_header(built: Project) -> None:
         ("h.h", ("FACTOR 1", "FACTOR 2"), 3, "compiled"),
         ("k.hip", ("* x +", "* x -"), 1, "compiled"),
     ):
-        edit(built, name, *change)
+        built.edit(name, *change)
         assert outcome(built, count) == expected
         assert_as_without(built)
     built.assert_up_to_date()
-    edit(built, "k.hip", "", "// a comment\n")
+    built.edit("k.hip", "", "// a comment\n")
     run = built.run("-Q")
     assert "precompiled headers: 1 compiles with, 0 without" in run.output
     assert " 0               1 " in run.output

@@ -74,14 +74,12 @@ def test_moved_installation(real: Project) -> None:
     shutil.copytree(real.folder / "a", real.folder / "b")
     real.environment["ROCM_PATH"] = str(real.folder / "b")
     assert real.build_once() == passes("k.hip", "gfx906", "gfx90a:xnack+")
-    version = real.folder / "b/share/hip/version"
-    version.write_text(version.read_text().replace("PATCH=1", "PATCH=2"))
+    real.edit("b/share/hip/version", "PATCH=1", "PATCH=2")
     assert real.build() == passes("k.hip", "gfx906", "gfx90a:xnack+")
     library = real.folder / "b/amdgcn/bitcode/oclc_isa_version_90a.bc"
     library.write_bytes(real.read("b/amdgcn/bitcode/ocml.bc") + bytes(4))
     assert real.build() == passes("k.hip", "gfx90a:xnack+")
-    header = real.folder / "b/include/hip/hip_runtime.h"
-    header.write_text(header.read_text() + "#define MORE 1\n")
+    real.edit("b/include/hip/hip_runtime.h", "", "#define MORE 1\n")
     assert real.build() == passes("k.hip", "gfx906", "gfx90a:xnack+")
 
 

@@ -260,13 +260,13 @@ def test_interface(kpacked: Project) -> None:
     kpacked.build()
     prog, archives = kpacked.folder / "prog", kpacked.folder / ".kpack"
     before = prog.read_bytes()
-    one = kpacked.folder / "one.hip"
-    one.write_text(one.read_text().replace("VALUE", "3 * VALUE"))
+    kpacked.edit("one.hip", "VALUE", "3 * VALUE")
     kpacked.build()
     assert prog.read_bytes() == before
     assert_own_code(kpacked)
     shutil.copytree(archives, kpacked.folder / "stale")
-    one.write_text(one.read_text().replace("int* p", "int* p, int").replace("*p =", "*p = 1 +"))
+    kpacked.edit("one.hip", "int* p", "int* p, int")
+    kpacked.edit("one.hip", "*p =", "*p = 1 +")
     kpacked.build()
     assert prog.read_bytes() != before
     shutil.rmtree(archives)
@@ -280,10 +280,7 @@ def test_interface(kpacked: Project) -> None:
 
 def test_kernels_of_other_arguments(kpacked: Project) -> None:
     """An interface that differs between targets is refused, and the kernel is named."""
-    one = kpacked.folder / "one.hip"
-    one.write_text(
-        one.read_text().replace("int* p", "\n#ifdef __gfx906__\nlong q,\n#endif\nint* p")
-    )
+    kpacked.edit("one.hip", "int* p", "\n#ifdef __gfx906__\nlong q,\n#endif\nint* p")
     kpacked.sconstruct(f"{HEAD}env.OffloadProgram('prog', {PARTS}, OFFLOAD_KPACK_INTERFACE=True)\n")
     assert "the kernel '_Z3one" in kpacked.fails().errors
 
