@@ -136,15 +136,14 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def try_tool(*command: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a program that may fail, with options of `subprocess.run`; return what it prints."""
-    return subprocess.run(
-        command, capture_output=True, text=True, errors="replace", check=False, **options
-    )
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.run(command, text=True, errors="replace", check=False, **(streams | options))
 
 
 def run_tool(*command: str | Path, **options: Any) -> str:
     """Run a program that must succeed; return what it prints."""
     done = try_tool(*command, **options)
-    assert done.returncode == 0, f"{shlex.join(map(str, command))}: {done.stderr}"
+    assert done.returncode == 0, f"{shlex.join(map(str, command))}: {done.stderr or done.stdout}"
     return done.stdout
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool import list_images
-from tests.conftest import ROOT, Tool, program
+from tests.conftest import ROOT, Tool, program, run_tool
 from tests.launch.compiles import ccache, environment, misses
 
 TARGETS = ["gfx906", "gfx90a:xnack+", "gfx942", "gfx1100"]
@@ -20,18 +20,8 @@ OBJECT = "saxpy.hip.o"
 
 def call(name: str, *arguments: str, folder: Path, **more: str) -> str:
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    done = subprocess.run(
-        [program(name), *arguments],
-        cwd=folder,
-        env=environment({"PATH": path, **more}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    env = environment({"PATH": path, **more})
+    return run_tool(program(name), *arguments, cwd=folder, env=env, stderr=subprocess.STDOUT)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import errno
 import hashlib
 import importlib
 import resource
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from offload_tool.errors import UsageError, shortage
 from offload_tool.formats.bitcode import llvmlite
 from offload_tool.formats.codec import BackgroundHash, ZstdStream
 from offload_tool.io import InputFile
-from tests.conftest import run_tool
+from tests.conftest import run_tool, try_tool
 
 MEMORY, FILES = "this needs more memory than there is", "this needs more open files"
 HOST, GPU = "host-x86_64-unknown-linux-gnu-", "hip-amdgcn-amd-amdhsa--gfx906"
@@ -143,12 +142,9 @@ def test_little_memory(tmp_path: Path) -> None:
         for mebibytes in (24, 36, 64):
             most = mebibytes << 20
             (tmp_path / "out").unlink(missing_ok=True)
-            done = subprocess.run(
-                [sys.executable, "-m", "offload_tool", *args],
+            done = try_tool(
+                *(sys.executable, "-m", "offload_tool", *args),
                 cwd=tmp_path,
-                capture_output=True,
-                text=True,
-                check=False,
                 preexec_fn=lambda most=most: resource.setrlimit(resource.RLIMIT_AS, (most, most)),
             )
             if "site.py" in done.stderr or "Fatal Python error" in done.stderr:

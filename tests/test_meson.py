@@ -17,7 +17,7 @@ import pytest
 from offload_tool import list_images
 from offload_tool.errors import CompilerError
 from offload_tool.passes.choose_compiler import find_toolchain
-from tests.conftest import ROOT, missing, program, run_tool
+from tests.conftest import ROOT, missing, program, run_tool, try_tool
 from tests.scripts import counting_launcher, script
 
 TARGETS = ["gfx906", "gfx90a:xnack+", "gfx942"]
@@ -81,16 +81,9 @@ class Example:
 
     def call(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a command in the build folder, whatever becomes of it."""
-        return subprocess.run(
-            [program(command[0]) if "/" not in command[0] else command[0], *command[1:]],
-            cwd=self.build_folder,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        found = command[0] if "/" in command[0] else program(command[0])
+        options = {"cwd": self.build_folder, "env": self.environment}
+        return try_tool(found, *command[1:], stderr=subprocess.STDOUT, timeout=300, **options)
 
 
 NODES = "nodes/meson.build"

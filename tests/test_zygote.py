@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import zygote
-from tests.conftest import ROOT
+from tests.conftest import ROOT, try_tool
 from tests.zygote import run_scons
 
 SHOW = """\
@@ -27,13 +27,7 @@ sys.exit(int(ARGUMENTS["status"]))
 def new_python(folder: Path, environment: dict[str, str], *arguments: str) -> tuple[int, str, str]:
     """Run SCons without a zygote; return its status, output and errors."""
     command = [sys.executable, "-m", "SCons", *arguments]
-    done = subprocess.run(
-        *(command, None, None, subprocess.DEVNULL, subprocess.PIPE, subprocess.PIPE),
-        cwd=folder,
-        env=environment,
-        text=True,
-        check=False,
-    )
+    done = try_tool(*command, cwd=folder, env=environment, stdin=subprocess.DEVNULL)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -16,7 +16,7 @@ from offload_tool.operations.list_images import list_images
 from offload_tool.toolchain.probe import Toolchain
 from tests.conftest import Capture, run_tool
 from tests.scons.nvidia import NVLINK, PTXAS, RUNTIME
-from tests.scons.relocatable import one, started, two
+from tests.scons.relocatable import one, two
 
 FLAGS = ["--", "-nocudainc", "-nocudalib", "-Wno-unknown-cuda-version"]
 SM_80, SM_90 = ["--target-id", "sm_80"], ["--target-id", "sm_90"]
@@ -63,7 +63,7 @@ def test_program(sources: Path, compiler: Toolchain) -> None:
     Path("main.c").write_text("int main(void) { return 0; }\n")
     Path("runtime.c").write_text(RUNTIME)
     run_tool(*compiler.cc, "one.o", "two.o", "prog.cuda.o", "main.c", "runtime.c", "-o", "prog")
-    lines = started(sources / "prog")
+    lines = run_tool(sources / "prog", cwd=sources).splitlines()
     assert lines[0] == "registered sm_80 sm_90"
     names = [re.sub(r"counter__static__\w+", "counter", name) for name in lines[1:-2]]
     assert sorted(names) == ["_Z5firstPi", "_Z6secondPi", "_ZL7counter", "shared_by_all"]

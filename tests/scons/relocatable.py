@@ -46,16 +46,7 @@ def two(kind: str) -> str:
     return declarations(kind) + _TWO
 
 
-def started(program: Path) -> list[str]:
-    """Run a program, which must succeed, in its folder; return what it prints."""
-    return _lines([str(program)], program.parent)
-
-
 def loaded(library: Path) -> list[str]:
     """Load a shared library; return what is printed meanwhile."""
     load = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
-    return _lines([sys.executable, "-c", load, str(library)], library.parent)
-
-
-def _lines(command: list[str], folder: Path) -> list[str]:
-    return run_tool(*command, cwd=folder).splitlines()
+    return run_tool(sys.executable, "-c", load, library, cwd=library.parent).splitlines()
