@@ -28,6 +28,14 @@ __attribute__((global)) void kernel(int* p) { *p = VALUE; }
 int host_value() { return 1; }
 """
 
+
+def environment(**variables: object) -> str:
+    """Return the head of a SConstruct: an environment with the tool, and these variables."""
+    tools = 'tools=["default", "offload"], toolpath=[PyPackageDir("offload_tool.scons")]'
+    given = "".join(f", {name}={value!r}" for name, value in variables.items())
+    return f"env = Environment({tools}{given})\n"
+
+
 SCONSTRUCT = """\
 env = Environment(
     tools=["default", "offload"],

@@ -10,17 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.scons.conftest import Project
+from tests.scons.conftest import Project, environment
 
-HEAD = """\
-env = Environment(
-    tools=["default", "offload"],
-    toolpath=[PyPackageDir("offload_tool.scons")],
-    OFFLOAD_FLAGS=["-nogpuinc", "-nogpulib"],
-    OFFLOAD_ARCH=["gfx906"],
-    OFFLOADDEVICECOMSTR="",
-)
-"""
+FLAGS = ["-nogpuinc", "-nogpulib"]
+HEAD = environment(OFFLOAD_FLAGS=FLAGS, OFFLOAD_ARCH=["gfx906"], OFFLOADDEVICECOMSTR="")
 A = "env.OffloadDeviceObject('a.hip')\n"
 B = "env.OffloadDeviceObject('b.hip')\n"
 CHANGES = {

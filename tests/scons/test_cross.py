@@ -9,17 +9,11 @@ import pytest
 
 from offload_tool import list_entry_ids
 from tests.conftest import ROOT, Tool, missing, run_tool
-from tests.scons.conftest import Project
+from tests.scons.conftest import Project, environment
 
 AARCH64 = "aarch64-unknown-linux-gnu"
 EM_AARCH64 = 183
-HEAD = """\
-env = Environment(tools=["default", "offload"], toolpath=[PyPackageDir("offload_tool.scons")])
-env["OFFLOAD_CLANG"] = "{clang}"
-env["OFFLOAD_ARCH"] = "gfx906"
-env.Append(CCFLAGS=["--target=aarch64-linux-gnu", "-nogpuinc", "-nogpulib"])
-env.Append(LINKFLAGS=["-fuse-ld=lld"])
-"""
+FLAGS = ["--target=aarch64-linux-gnu", "-nogpuinc", "-nogpulib"]
 PARTS = """\
 env.OffloadBundle("with_host", "saxpy.hip", OFFLOAD_BUNDLE_HOST=True)
 env.OffloadObject("one", "saxpy.hip")
@@ -49,12 +43,14 @@ def test_every_builder(cross: Project, llvm: Tool) -> None:
 
     A program links with lld, and embeds what clang's own driver embeds.
     """
-    cross.sconstruct(PARTS, HEAD.format(clang=llvm("clang++"))).build_once("-Q")
+    found = {"OFFLOAD_CLANG": llvm("clang++"), "OFFLOAD_ARCH": "gfx906"}
+    head = environment(**found, CCFLAGS=FLAGS, LINKFLAGS=["-fuse-ld=lld"])
+    cross.sconstruct(PARTS, head).build_once("-Q")
     ids = list_entry_ids(cross.folder / "with_host.hipfb")
     assert ids == [f"host-{AARCH64}-", "hipv4-amdgcn-amd-amdhsa--gfx906"]
     made = {machine(cross.folder / name) for name in ("one.o", "w.o", "prog")}
     assert made == {EM_AARCH64}
-    args = ["--target=aarch64-linux-gnu", "-nogpuinc", "-nogpulib", "--offload-arch=gfx906"]
+    args = [*FLAGS, "--offload-arch=gfx906"]
     section = "--dump-section=.hip_fatbin=driver.hipfb"
     for command in (
         [llvm("clang++"), *args, "-c", "-x", "hip", "saxpy.hip", "-o", "driver.o"],

@@ -23,21 +23,14 @@ from offload_tool.operations.thin import thin_file
 from offload_tool.operations.unarchive_cuda import linked_entries
 from tests.conftest import ROOT, NvidiaFile, missing, program, run_tool
 from tests.gpu.loader_sets import PROCESSORS, write_fatbin, write_images
-from tests.scons.conftest import Project, contents, empty_project
+from tests.scons.conftest import Project, contents, empty_project, environment
 from tests.scons.relocatable import one, two
 
 TARGETS = ("sm_80", "sm_90")
 HEADER = "#include <cuda_runtime.h>\n"
 MAIN = "int main() { return 0; }\n"
-HEAD = f"""\
-env = Environment(
-    tools=["default", "offload"],
-    toolpath=[PyPackageDir("offload_tool.scons")],
-    OFFLOAD_ARCH={TARGETS!r},
-    OFFLOAD_FLAGS=["-Wno-unknown-cuda-version"],
-    OFFLOAD_HOST_FLAGS=["-Wno-unknown-cuda-version"],
-)
-"""
+FLAGS = ["-Wno-unknown-cuda-version"]
+HEAD = environment(OFFLOAD_ARCH=TARGETS, OFFLOAD_FLAGS=FLAGS, OFFLOAD_HOST_FLAGS=FLAGS)
 LINKING = """\
 env.Replace(OFFLOAD_RDC=True, LIBS=["cudart"])
 libraries = env.OffloadCudaToolkit() + "/lib64"

@@ -9,17 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import program, run_tool
-from tests.scons.conftest import Project, Run, passes
+from tests.scons.conftest import Project, Run, environment, passes
 from tests.toolchain.installed import write_device_libraries, write_rocm
 
-HEAD = """\
-env = Environment(
-    tools=["default", "offload"],
-    toolpath=[PyPackageDir("offload_tool.scons")],
-    OFFLOAD_LAUNCHER=File("#count").abspath,
-    OFFLOAD_ARCH=["gfx906", "gfx90a:xnack+"],
-)
-"""
+HEAD = environment(OFFLOAD_ARCH=["gfx906", "gfx90a:xnack+"])
+HEAD += "env['OFFLOAD_LAUNCHER'] = File('#count').abspath\n"
 BUNDLE = "env.OffloadBundle('k.hipfb', 'k.hip')\n"
 KERNEL = "#include <hip/hip_runtime.h>\n__global__ void kernel(int* p) { *p = 1; }\n"
 

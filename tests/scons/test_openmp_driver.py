@@ -18,22 +18,10 @@ import pytest
 from offload_tool.clang.driver import job_args
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from tests.conftest import missing, run_tool, try_tool
-from tests.scons.conftest import Project
+from tests.scons.conftest import Project, environment
 
 CPU = "x86_64-pc-linux-gnu"
 TRIPLES = {CPU: CPU, "gfx90a": "amdgcn-amd-amdhsa", "sm_80": "nvptx64-nvidia-cuda"}
-SETUP = """\
-env = Environment(
-    tools=["default", "offload"],
-    toolpath=[PyPackageDir("offload_tool.scons")],
-    OFFLOAD_KIND="openmp",
-    OFFLOAD_CLANG={clang!r},
-    OFFLOAD_ARCH={targets},
-    CCFLAGS={flags},
-    LINKFLAGS={level},
-    LIBS=["m"],
-)
-"""
 BOTH = "env.OffloadProgram('p', ['work.{0}'])\nenv.OffloadSharedLibrary('l', ['work.{0}'])\n"
 C = """\
 #include <ar.h>
@@ -136,8 +124,15 @@ def run_on_device(clang: Path, program: Path) -> tuple[int, str]:
 def build(project: Project, clang: Path, body: str, targets: list[str], *flags: str) -> None:
     """Build with flags; ``-O`` and ``-g`` are the links', too."""
     level = [flag for flag in flags if flag.startswith(("-O", "-g"))]
-    setup = SETUP.format(clang=str(clang), targets=targets, flags=[*flags], level=level)
-    project.sconstruct(body, setup).build()
+    project.sconstruct(body, setup(clang, targets, flags, level)).build()
+
+
+def setup(
+    clang: Path, targets: list[str], flags: Sequence[str] = (), level: Sequence[str] = ()
+) -> str:
+    """Return the head of a SConstruct, with flags for compiles and links."""
+    found = {"OFFLOAD_CLANG": str(clang), "OFFLOAD_ARCH": targets, "OFFLOAD_KIND": "openmp"}
+    return environment(**found, CCFLAGS=[*flags], LINKFLAGS=[*level], LIBS=["m"])
 
 
 def target_flags(targets: list[str]) -> list[str]:
@@ -364,8 +359,7 @@ def test_libraries_of_the_program(project: Project, clang: Path) -> None:
     found = LIBRARY.format(str(clang)) + body.format(", LIBS=['helper'], LIBPATH=['.']")
     build(project, clang, found, [CPU], "-O1")
     assert run_on_device(clang, project.folder / "p") == (0, "")
-    setup = SETUP.format(clang=str(clang), targets=[CPU], flags=[], level=[])
-    run = project.sconstruct(body.format(""), setup).fails()
+    run = project.sconstruct(body.format(""), setup(clang, [CPU])).fails()
     assert "undefined reference to `helper'" in run.errors
     ignored = body.format(", OFFLOAD_LINK_FLAGS=['--unresolved-symbols=ignore-all']")
-    project.sconstruct(ignored, setup).build(f"p.{CPU}.so")
+    project.sconstruct(ignored, setup(clang, [CPU])).build(f"p.{CPU}.so")

@@ -18,7 +18,7 @@ from offload_tool.passes.openmp import host_runtime
 from offload_tool.scons.pch import PCH_FOLDER
 from tests.conftest import ROOT, found_toolchain, missing
 from tests.scons.conftest import RUNTIME as HIP_RUNTIME
-from tests.scons.conftest import Run, empty_project, flagged_clang
+from tests.scons.conftest import Run, empty_project, environment, flagged_clang
 from tests.scons.judging import own_clang
 from tests.scons.nvidia import RUNTIME as CUDA_RUNTIME
 from tests.scons.nvidia import write_tools
@@ -67,14 +67,10 @@ TWO = """\
 """
 MAIN = "int main(void) { return 0; }\n"
 RUNTIMES = {"hip": HIP_RUNTIME, "cuda": CUDA_RUNTIME + MAIN}
-SCONSTRUCT = """\
-env = Environment(
-    tools=["default", "offload"],
-    toolpath=[PyPackageDir("offload_tool.scons")],
-    OFFLOAD_PTXAS="none",
-)
-env.Replace(**{variables!r})
-env.OffloadProgram("prog", {sources!r})
+SCONSTRUCT = f"""\
+{environment(OFFLOAD_PTXAS="none")}
+env.Replace(**{{variables!r}})
+env.OffloadProgram("prog", {{sources!r}})
 """
 # A third user, which is not built.
 UNUSED = """\
