@@ -397,6 +397,18 @@ def test_cut_off(flags: str, project: Project) -> None:
     assert compiled() == ALL
 
 
+def test_messages_of_both_stages(project: Project) -> None:
+    """What the front end prints is printed if the backend runs, too."""
+    project.launch = ALWAYS_IN_STAGES
+    project.flags += ["-O1", "-Wall"]
+    project.edit("s.hip", "int run", "int unused(int x) { int y; return 1; }\nint run")
+    project.build()
+    project.edit(*EDITS["host code"])
+    assert "unused variable 'y'" in project.ours().stderr
+    project.edit(*EDITS["a kernel"])
+    assert "unused variable 'y'" in project.ours().stderr
+
+
 def test_messages_of_the_backend(project: Project) -> None:
     """They name the place in the source, as the driver's: a pass that has such is one job."""
     project.launch = ALWAYS_IN_STAGES

@@ -108,18 +108,18 @@ def test_edits_of_objects(
 
 def test_messages_of_the_backend_are_printed_each_time(built: Project) -> None:
     """A backend that prints something runs in each build of the pass; a front end is heard."""
-    edit(built, "SConstruct", "'-Wall'", "'-Wall', '-Rpass=inline'")
+    built.edit("SConstruct", "'-Wall'", "'-Wall', '-Rpass=inline'")
     for texts in (("", "// one\n"), ("", "// two\n"), ("// two\n", "")):
-        edit(built, "k.hip", *texts)
+        built.edit("k.hip", *texts)
         run = built.run("-Q")
         assert run.status == 0
         assert ":72: remark: '_ZL6scaledf' inlined into" in run.errors
         assert "front end only" in run.output
         assert run.output.count("offload: gfx906            1 ") == 1
-    edit(built, "SConstruct", ", '-Rpass=inline'", "")
-    edit(built, "k.hip", "return 1", "int unused; return 1")
+    built.edit("SConstruct", ", '-Rpass=inline'", "")
+    built.edit("k.hip", "return 1", "int unused; return 1")
     assert outcome(built) == "compiled"
-    edit(built, "k.hip", "", "// three\n")
+    built.edit("k.hip", "", "// three\n")
     assert built.run("-Q").errors.count("unused variable 'unused'") == 1
 
 
@@ -151,7 +151,9 @@ def test_precompiled_header(built: Project) -> None:
     assert outcome(built, 3) == "compiled"
     built.edit("h.h", "", "// the second compile is of two stages\n")
     assert built.run("-Q").status == 0
-    assert len([*(built.folder / ".offload-pch").glob("gfx906*.pch")]) == 1
+    assert (
+        len([*(built.folder / ".offload-pch").glob("gfx906*.pch")]) == 2
+    )  # of the last two states
     for name, change, count, expected in (
         ("k.hip", ("", "// a comment\n"), 1, "front end only"),
         ("h.h", ("", "// a comment\n"), 3, "front end only"),
