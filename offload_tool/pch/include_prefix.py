@@ -21,6 +21,7 @@ header: ``"src/common.cuh"`` and ``"src/x/../common.cuh"`` are two.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from typing import NamedTuple
@@ -238,8 +239,9 @@ def includes_text(headers: Headers, folder: str) -> bytes:
     return b"".join(map(os.fsencode, lines))
 
 
+@functools.cache  # targets have the same search path
 def bytes_read(headers: Headers, path: SearchPath) -> int:
-    """Return the size of headers and all that they include: an upper bound."""
+    """Return the size of headers and all that they include: an upper bound, for this process."""
     found: dict[str, int] = {}
     wanted = [each[1:-1] if each[0] == '"' else path.find(each[1:-1])[0] for each in headers]
     resolved: dict[str, str] = {}

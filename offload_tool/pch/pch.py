@@ -29,7 +29,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.argument_files import possible_files
@@ -179,15 +179,14 @@ class UsablePch(NamedTuple):
         ]
         first = [*map(names.shown, first)] if names.options else first
         begin = [source, *self.included, *self._chain()[1:], *first]
-        of_pch = {absolute(name) for name in (text, *self.inputs)}.difference(begin)
+        of_pch = {absolute(text), *_absolute_names(self.inputs, recipe.folder)}.difference(begin)
         return list(dict.fromkeys([*begin, *(name for name in listed if name not in of_pch)]))
 
     def reason_of_names(self, command: Command) -> str:
         """Return which of the source's own files changed its name; "" if none."""
         from offload_tool.clang.depfile import read_depfile
 
-        of_pch = {*self.inputs}
-        of_pch.update(absolute_name(name, self.recipe.folder) for name in self.inputs)
+        of_pch = {*self.inputs, *_absolute_names(self.inputs, self.recipe.folder)}
         read = read_depfile(command.depfile) if command.depfile else []
         for name in self._chain():
             if name not in read:
@@ -209,6 +208,11 @@ class UsablePch(NamedTuple):
         found = inside.get(identity(name), "")
         shown = Names.of(self.candidate.headers, self.recipe.folder).shown(found)
         return "" if not found or shown == name or has_pragma_once(found) else shown
+
+
+@lru_cache(maxsize=64)
+def _absolute_names(names: tuple[str, ...], folder: str) -> frozenset[str]:
+    return frozenset(absolute_name(name, folder) for name in names)
 
 
 @cached_by_stat

@@ -117,8 +117,7 @@ class Group:
         if not self._shares or compat.is_interactive():
             sources = dict.fromkeys(map(_source_file, self.nodes))
             found = {name: path.candidates(name).all for name in sources}
-            weigh = cache(lambda headers: bytes_read(headers, path))
-            self._shares = shared_headers(found, self.wanted, weigh)
+            self._shares = shared_headers(found, self.wanted, partial(bytes_read, path=path))
         return self._shares
 
     def has_users(self, headers: Headers, why: Reason | None) -> bool:
