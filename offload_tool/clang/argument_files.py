@@ -78,8 +78,7 @@ MODULE_SUFFIX = ".pcm"
 def possible_files(args: Iterable[str]) -> tuple[str, ...]:
     """Return a command's response files, and all parts of arguments that may name a file.
 
-    All modules in a directory of such count, as the depfile names none. Errors are those of
-    `expand_command`.
+    All modules in a directory of such count, as the depfile names none.
     """
     found = expand_command(args)
     maps = filter(os.path.isfile, (arg[2:] for arg in found.args if arg.startswith("-I")))
@@ -235,10 +234,7 @@ def _parsed(args: Iterable[str]) -> tuple[list[str], list[_File]]:
 
 
 def link_args(args: Iterable[str]) -> Iterator[str]:
-    """Yield the arguments that the linker gets, with those of response files.
-
-    Left out are outputs, and what is a name but of no file: ``-soname libx.so``.
-    """
+    """Yield what the linker gets, but outputs, and names of no file (``-soname libx.so``)."""
     words = iter(all_args(_passed_on(all_args(args))))
     for word in words:
         name, is_given, _ = word.partition("=")

@@ -52,10 +52,7 @@ class QueryResult(NamedTuple):
 
 
 def query(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> QueryResult:
-    """Run a query of a program in `environment` (default: this process's); raise CompilerError.
-
-    Standard input is empty, and ``LC_ALL=C`` makes messages English.
-    """
+    """Run a query of a program, without input, in English (``LC_ALL=C``); raise CompilerError."""
     folder = llvm_temporary_folder(environment)
     with ExitStack() as stack:
         # The driver creates its temporary files with -###, too, and removes them when it ends. As a
@@ -93,9 +90,9 @@ def query_plan(command: Sequence[str], environment: Mapping[str, str] = os.envir
 def without_removed(args: Sequence[str]) -> list[str]:
     """Return a command for a query, without the options that let the driver remove a file.
 
-    They name reports that the driver truncates at each start, with ``-###``, too. A query would
-    remove the report of a concurrent or earlier compile. If a response file holds such an option,
-    the result has all response files expanded. Source: clang 22.1.8, observed.
+    The driver truncates the reports that they name at each start, with ``-###``, too: those of a
+    concurrent or earlier compile. If a response file holds such an option, the result has all
+    response files expanded. Source: clang 22.1.8, observed.
     """
     expanded = all_args(args)
     return [

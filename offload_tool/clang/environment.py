@@ -178,13 +178,11 @@ _UP = "/../"
 def front_end_of(command: Sequence[str], environment: Mapping[str, str]) -> ImplicitInputs:
     """Return a compile's header search path, and whether its output names the directory.
 
-    The device libraries are left out: see `driver_cache.device_libraries`.
-
-    `command` is the compile up to its input, without options for outputs. The driver is queried; if
-    the query fails, nothing is known. Source: clang 22.1.8, observed: ``-###`` prints each front
-    end's command, with every directory as an option, those of ``CPATH`` (in one argument with
-    ``-I``) and of configuration files included. Without a language, an empty file is not a source.
-    C++ searches all directories of C.
+    `command` is the compile up to its input, without options for outputs. If the driver's query
+    fails, nothing is known. `driver_cache.device_libraries` finds the libraries. Source: clang
+    22.1.8, observed: ``-###`` prints each front end's command, with every directory as an option,
+    those of ``CPATH`` (in one argument with ``-I``) and of configuration files included. Without a
+    language, an empty file is not a source. C++ searches all directories of C.
     """
     jobs = query_front_end(with_language(command), environment).jobs
     directory = (os.getcwd(), environment.get("PWD", ""))

@@ -324,10 +324,7 @@ def known_inputs(node: Any) -> list[Any]:
 
 
 def without_made_of(files: Iterable[Any], node: Any) -> list[Any]:
-    """Return files without those that are made of a node, which cannot read them.
-
-    Their names are those of words: in ``-march=native``, ``native`` may be the program.
-    """
+    """Return files without those that are made of a node: words such as ``native`` may name one."""
     together = set(node.get_executor().get_all_targets())
     others: set[Any] = set()  # not made of it
     kept = []

@@ -37,8 +37,8 @@ def substituted(env: Environment, text: str, source: Any = None) -> list[str]:
 def folder_path(env: Environment, name: str) -> str:
     """Return the absolute path of the folder in variable `name`; empty if it is not set.
 
-    A relative name is relative to the SConscript being read, ``#`` is the top folder. With a
-    variant folder, the path is in the source folder; if missing, it is in a Repository.
+    A name is relative to the SConscript being read, or to ``#``. With a variant folder, the path is
+    in the source folder; if missing, it is in a Repository.
     """
     given = env[name]
     if not isinstance(given, SCons.Node.FS.Base):

@@ -40,8 +40,8 @@ _TICK = 20_000_000
 def cache_folder() -> str:
     """Return the directory of this machine's caches, created if missing; raise CompilerError.
 
-    ``$XDG_CACHE_HOME/offload_tool``, else ``~/.cache/offload_tool``. If neither is writable, it is
-    a directory of this user's in the temporary directory.
+    ``$XDG_CACHE_HOME/offload_tool``, else ``~/.cache/offload_tool``, else one of this user's in the
+    temporary directory.
     """
     for folder in _cache_folders():
         if not os.path.isabs(folder):  # HOME is not set
@@ -87,7 +87,6 @@ def cached_result(
 
     `dependencies` returns the files and directories on which a result depends, or None for a result
     that must not be stored. Errors of `find` and results that cannot be written are not stored.
-    For the queries of a compiler, see `cached_compiler_result`.
     """
     checksum = binascii.crc32("\0".join(key).encode(errors="surrogateescape"))
     try:

@@ -223,9 +223,8 @@ def configuration_files(result: str) -> list[str]:
 def command_identity(command: Sequence[str], path: str, library_path: str = "") -> list[str]:
     """Return the identity of each argument of a compiler command.
 
-    Programs are searched in `path`, and libraries in `library_path`. A plain name such as
-    ``clang-22`` has no meaning; ``clang++`` and ``riscv64-linux-gnu-clang`` select modes and
-    targets.
+    Programs are searched in `path`, libraries in `library_path`. Names such as ``clang-22`` have no
+    meaning; ``clang++`` and ``riscv64-linux-gnu-clang`` select modes and targets.
     """
     found = []
     args = iter(expand_command(command).args)
@@ -247,10 +246,7 @@ def command_identity(command: Sequence[str], path: str, library_path: str = "") 
 
 
 def all_configuration_files(paths: Iterable[str]) -> list[str]:
-    """Return configuration files and those that they include by ``@file``.
-
-    Source: Clang User's Manual: names are relative to the file; ``<CFGDIR>`` is its folder.
-    """
+    """Return configuration files and those that they include (Clang User's Manual: ``@file``)."""
     queue = list(dict.fromkeys(paths))
     for path in queue:  # grows
         if len(queue) < _MOST_INCLUDED:
