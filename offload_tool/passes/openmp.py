@@ -9,7 +9,7 @@
 
 The host IR gives the devices their target regions, the order of these, and the names of their
 entries. The commands are the driver's, for one target each, and their jobs those of a compile for
-all targets together (observed: the plans of clang 19 and 22, and the bytes of clang 19, 21 and 22).
+all targets together. (Observed: plans of clang 19 and 22, bytes of clang 19, 21 and 22.)
 That of a device makes the host IR first: `run.openmp_jobs` runs the others, with the IR that is
 there.
 """

@@ -2,8 +2,8 @@ r"""Passes without the driver: run the front end and the linker from its ``-###`
 
 A device pass is three processes; the driver takes a quarter of the time of a small pass. A host
 pass is the front end alone, which can have two stages (see `cut_off`). The driver runs if its
-``-###`` output is not recognised, if a job crashes or the linker fails, as it then writes messages
-and crash reports, and if this process may open no more files (``ulimit -n``).
+``-###`` output is not recognised, or if this process may open no more files (``ulimit -n``). If a
+job crashes or the linker fails, it runs, too, since it writes messages and reports of that.
 
 Source: clang 22.1.8, observed; ``clang/lib/Driver/Job.cpp``: the driver starts processes for
 several jobs, and runs a single job in its own process.

@@ -132,9 +132,9 @@ def cached_args(
 ) -> list[str]:
     """Return a list of arguments from a command's driver, cached or from `find`.
 
-    Not stored are an empty result, as it may change any time, results of scripts, or with
-    configuration or response files, which may hold anything, and the result of a query of the
-    `front_end`, if given, whose command the driver refuses. `local`: see `cached_query`.
+    Not stored are empty results, which may change any time, and those of scripts, configuration
+    or response files. Nor is that of a `front_end`'s command which the driver refuses.
+    `local`: see `cached_query`.
     """
     program = program_of(args, environment)
     if program is None or any(does(arg, CONFIGURATION) or arg.startswith("@") for arg in args):
