@@ -394,7 +394,7 @@ def test_what_is_loaded(folder: Path) -> None:
     loaded = loaded_modules(args)
     assert "offload_tool.passes.verify_output" in loaded
     heavy = {"subprocess", "shutil", "tempfile", "pathlib", "hashlib", "zstandard"}
-    heavy |= {"elftools", "rich", "SCons"}
+    heavy |= {"dataclasses", "inspect", "elftools", "rich", "SCons"}
     heavy |= {"concurrent.futures", "offload_tool.operations", "offload_tool.sccache_dist"}
     heavy |= {"offload_tool.passes.compile_pass", "offload_tool.passes.choose_compiler"}
     assert loaded & heavy == set()

@@ -7,12 +7,12 @@ target ID: ``x86_64-unknown-linux-gnu``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from offload_tool.errors import TargetIDError
 from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
 from offload_tool.formats.targets.target_id import TargetID, parse_target_ids, split_list
 from offload_tool.formats.targets.triple import is_known_arch, meaning
+from offload_tool.util.frozen import frozen
 
 _TRIPLE_DASHES = 2
 """Minimum; target IDs such as ``gfx9-4-generic`` do not begin with an architecture."""
@@ -22,7 +22,7 @@ _NAMES = {"hip": "HIP", "cuda": "CUDA", "openmp": "OpenMP"}
 _BUNDLE_KINDS = {"amdgcn": "hipv4", "spirv64": "hip"}
 
 
-@dataclass(frozen=True, order=True, slots=True)
+@frozen
 class CompileTarget:
     """An item of OFFLOAD_ARCH: its name in messages and variables, and its triple."""
 
@@ -77,14 +77,15 @@ def parse_targets(
     ids = parse_target_ids([n for n in names if not _is_triple(n)], allow_unknown=allow_unknown)
     found = {CompileTarget(str(target), target.triple, target) for target in ids}
     found |= {parse_target(name) for name in names if _is_triple(name)}
+    devices = tuple(sorted(found, key=lambda device: device.name))
     problems = [
         f"{device.name} cannot be compiled from {_NAMES[kind]} sources"
-        for device in sorted(found)
+        for device in devices
         if device.arch not in _KINDS[kind] and not (kind == "openmp" and device.target_id is None)
     ]
     if problems:
         raise TargetIDError(problems)
-    return tuple(sorted(found))
+    return devices
 
 
 def _is_triple(text: str) -> bool:
