@@ -163,7 +163,8 @@ def test_targets_of_one_source_run_in_parallel(project: Project) -> None:
 
 
 PLACES = {
-    "flag": "env['OFFLOAD_FLAGS'] = ['-nogpuinc', '--rocm-path=rocm']\n",
+    "flag": "env['OFFLOAD_FLAGS'] = ['--rocm-path=rocm', '-nogpuinc']\n"
+    "env['CPPFLAGS'] = ['-D', 'A', '-Xarch_device', '-DB']\n",
     "ROCM_PATH": "env['OFFLOAD_FLAGS'] = ['-nogpuinc']\n"
     "env['ENV']['ROCM_PATH'] = Dir('rocm').abspath\n",
 }

@@ -23,6 +23,7 @@ from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
 from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.cut_off import Stages
+from offload_tool.manifest.inputs import general_args
 from offload_tool.passes import cuda, hip, openmp
 from offload_tool.passes.command import dependency_flags
 from offload_tool.passes.compile_pass import CompilePass
@@ -41,7 +42,6 @@ from offload_tool.scons.types import Environment, Node
 from offload_tool.toolchain.driver_cache import device_libraries
 from offload_tool.util.frozen import replaced
 
-_NO_CUID = "-cuid=0"
 _ARCHIVE_FORMATS = {"hip": ("object-bundle", "offload-binary"), "cuda": tuple(cuda.ARCHIVE_FORMATS)}
 
 
@@ -309,11 +309,13 @@ def _driver_command(
 ) -> tuple[list[str], dict[str, str]]:
     """Return a pass's command and environment for queries, with `more` flags at its end."""
     toolchain = found_tools.toolchain(env)
-    args = [*job.flags(toolchain), *_flag_args(env, unit, job), *more]
     # Flags that differ between sources without effect here would repeat the query for each.
-    pairs = [pair for pair in itertools.pairwise(("", *args)) if not {*pair} & {"-D", "-I"}]
-    args = [_NO_CUID if arg.startswith("-cuid=") else arg for _, arg in pairs]
-    flags = [arg for arg in args if not arg.startswith(("-D", "-I"))]
+    args = general_args([*job.flags(toolchain), *_flag_args(env, unit, job), *more], ())
+    flags = [
+        arg
+        for before, arg in itertools.pairwise(("", *args))
+        if before.startswith("-X") or not (before == "-I" or arg.startswith("-I"))
+    ]
     local = [arg for arg in job.local_flags(toolchain) if arg]
     environment = {**env["ENV"], **dict(toolchain.environment)}
     return [*toolchain.clang, *local, *flags], environment
