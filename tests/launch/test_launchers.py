@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -258,6 +259,18 @@ def test_library_of_a_link(spelling: str, driver: str, project: Project) -> None
             objects.append((project.folder / "s.o").read_bytes())
         is_equal = objects[0] == objects[1]
         assert is_equal
+
+
+def test_many_at_once(project: Project) -> None:
+    """Runs at the same time make the same object."""
+
+    def one(number: int) -> bytes:
+        command = [*LAUNCH, *project.command(f"{number}.o")]
+        assert run(command, project.folder, project.more).returncode == 0
+        return (project.folder / f"{number}.o").read_bytes()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len(set(pool.map(one, range(4)))) == 1
 
 
 def test_one_response_file_for_all(project: Project) -> None:

@@ -145,6 +145,25 @@ def test_without_depfile(project: Project) -> None:
     assert not (project.folder / "s.d").exists()
 
 
+@pytest.mark.parametrize(
+    ("flags", "one", "two"),
+    [
+        (["@file"], "-O1", "-O2"),
+        (["-fsanitize=undefined", "-fsanitize-ignorelist=file"], "fun:none\n", "fun:run\n"),
+    ],
+)
+def test_file_that_a_flag_names(flags: list[str], one: str, two: str, project: Project) -> None:
+    """It may be replaced by an equal one; with another content, what it is for is compiled."""
+    project.flags += flags
+    ran = []
+    for number, text in enumerate((one, one, two)):
+        (project.folder / f"{number}").write_text(text)
+        (project.folder / f"{number}").rename(project.folder / "file")
+        ran.append(project.ran())
+    assert ran[:2] == [ALL, set()]
+    assert "host" in ran[2]
+
+
 def test_nothing_to_do(project: Project) -> None:
     """Then the object gets a new time, and depfile and messages are as before."""
     project.edit("s.hip", "int run", "int unused(int x) { int y; return 1; }\nint run")

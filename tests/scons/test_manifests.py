@@ -7,8 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.scons.conftest import ALL, BODY, BOTH, ONE, TWO, Project, checkout, contents, passes
+from tests.scons.conftest import (
+    ALL,
+    BODY,
+    BOTH,
+    KERNEL,
+    ONE,
+    TWO,
+    Project,
+    checkout,
+    contents,
+    passes,
+)
 from tests.scons.judging import assert_as_clean_build, compiler_script
+from tests.zygote import killed_scons
 
 BUNDLE = "env.OffloadBundle('k.hipfb', 'k.hip')\nenv.OffloadHostObject('k.hip')\n"
 OUTPUTS = ["k.gfx906.co", "k.gfx90a_xnack+.co", "k.hipfb", "k.host.o"]
@@ -54,6 +66,15 @@ def test_other_checkout(
     different.write(file, text.format(3))
     assert different.build() == ALL
     assert_as_clean_build(different, OUTPUTS)
+
+
+def test_nothing_old_is_fetched(project: Project) -> None:
+    """Where a compile fails, the cache's result of what was there before is not fetched."""
+    prepare(project, VALUE, I_FOLDER)
+    project.build()
+    project.write("i/value.h", "#error no value\n")
+    assert "Retrieved" not in project.fails("-k").output
+    assert not [*project.folder.glob("k.*o")]
 
 
 def test_links_and_copies_have_entries_of_their_own(project: Project, tmp_path: Path) -> None:
@@ -105,8 +126,15 @@ def _cut(file: Path) -> None:
 
 REGION = "int f(void) {\n  int v = 0;\n#pragma omp target map(v)\n  v = 1;\n  return v;\n}\n"
 OPENMP = "env.OffloadDeviceObject('o.c')\nenv.OffloadHostObject('o.c')\n"
-# The outputs, and what is compiled if one is damaged; tests/driver damages those of HIP.
-MADE = {
+MADE = {  # the outputs, and what is compiled if one is damaged
+    "HIP": (
+        PROGRAM,
+        {
+            "k.gfx906.co": ["k.hip gfx906"],
+            "k.host.o": ["k.hip host"],
+            **{name: [] for name in ("k.hipfb", "prog", "runtime.o")},
+        },
+    ),
     "relocatable": (
         "env['OFFLOAD_RDC'] = True\n" + PROGRAM,
         {"k.gfx906.bc": ["k.hip gfx906"], "prog.gfx906.co": [], "prog.hipfb": []},
@@ -132,6 +160,39 @@ def test_damaged_output(project: Project, body: str, made: dict[str, list[str]])
         _cut(project.folder / name)
         assert project.build_once() == compiled, name
         assert contents(project.folder, [*made]) == before, name
+
+
+KILLED = {
+    "scons": ("before", "z", "touch ../here; sleep 300"),
+    "clang": ("after", "k", 'truncate -s 100 "$out"; kill -9 $$'),
+}
+
+
+@pytest.mark.parametrize("killed", KILLED)
+def test_killed_build_of_an_edit_that_is_undone(project: Project, killed: str) -> None:
+    """After kill -9, what had been made of edits is made again, if they are undone."""
+    when, source, what = KILLED[killed]
+    case = f'case "$out" in {source}.gfx906.*) [ ! -e ../now ] || {{ {what}; }};; esac'
+    project.environment["OFFLOAD_CLANG"] = compiler_script(project, "script", **{when: case})
+    project.write("z.hip", KERNEL.replace("kernel", "last").replace("host_value", "other"))
+    project.sconstruct(PROGRAM + "env.OffloadDeviceObject('z.hip')\n").build("-j1")
+    outputs = ["k.gfx906.co", "k.host.o", "prog", "runtime.o"]
+    before = contents(project.folder, outputs)
+    texts = {name: project.read(name).decode() for name in ("k.hip", "runtime.c", "z.hip")}
+    for name, text in texts.items():
+        project.write(name, text.replace("VALUE", "2 * VALUE") + f"int more_{name[0]} = 1;\n")
+    now, here = (project.folder.parent / name for name in ("now", "here"))
+    now.touch()
+    killed_scons(["-k", "-j1"], here, cwd=project.folder, env=project.environment)
+    now.unlink()
+    made = [*project.folder.glob("k.gfx906.*")]
+    assert (here.exists(), bool(made)) == ((killed == "scons"),) * 2
+    if made:
+        assert not contents(project.folder, outputs).items() & before.items()
+    for name, text in texts.items():
+        project.write(name, text)
+    project.build_once("-j1")
+    assert contents(project.folder, outputs) == before
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,12 @@ def test_compile_commands(project: Project) -> None:
         run_tool(*entry["arguments"], cwd=entry["directory"])
         assert (project.folder / entry["output"]).exists()
     project.assert_up_to_date("compile_commands.json")
+    project.sconstruct(
+        "env.OffloadCompilationDatabase()\nenv['CPPDEFINES']['VALUE'] = 2\n"
+        "env.OffloadDeviceObject('k.hip')\n"
+    ).build("compile_commands.json")
+    entries = json.loads((project.folder / "compile_commands.json").read_text())
+    assert ["-DVALUE=2" in entry["arguments"] for entry in entries] == [True, True]
 
 
 def summary(output: str) -> dict[str, list[float]]:

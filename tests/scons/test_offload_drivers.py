@@ -123,6 +123,19 @@ def test_program_registers_what_clangs_own_does(sources: Project, driver: str) -
     sources.assert_up_to_date()
 
 
+def test_shared_library(sources: Project, driver: str) -> None:
+    """A shared library registers its kernels when it is loaded, and not when it is linked with."""
+    sources.sconstruct(
+        RELOCATABLE + "library = env.OffloadSharedLibrary('gpu', ['two.hip', 'only.hip'])\n"
+        "env.OffloadProgram('prog', ['main.c', 'runtime.c', library], RPATH=[Dir('.').abspath])\n"
+    )
+    sources.write("main.c", "void *_Z7libraryv(void); int main(void) { return !_Z7libraryv(); }\n")
+    sources.build_once()
+    lines = sources.start()
+    assert [lines[0], lines[-1]] == OF_THE_PROGRAM
+    assert "kernel _Z6secondPi" in lines
+
+
 @pytest.mark.parametrize("made_by", DRIVERS)
 def test_library_of_clangs_own_driver(sources: Project, driver: str, made_by: str) -> None:
     """A library of either driver takes part in both links of a program of either driver."""

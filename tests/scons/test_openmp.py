@@ -207,6 +207,29 @@ int other(void) {
     return value;
 }
 """
+WAYS = {
+    "source": LIBRARY + "env.OffloadProgram('prog', ['main.c', library])\n",
+    "OFFLOAD_LIBS": LIBRARY + "env.OffloadProgram('prog', ['main.c'], OFFLOAD_LIBS=library)\n",
+    "archives": (
+        LIBRARY + "archives = env.OffloadDeviceArchive(library)\n"
+        "host = [env.OffloadHostObject(name) for name in ('work.c', 'other.c')]\n"
+        "env.OffloadProgram('prog', ['main.c', host, archives])\n"
+    ),
+    "bundles": (
+        "one = {'OFFLOAD_BUNDLE_TYPE': 'o', 'OFFLOAD_BUNDLE_HOST': True}\n"
+        "bundles = [env.OffloadBundle(name, **one) for name in ('work.c', 'other.c')]\n"
+        "library = env.OffloadArchive('parts', bundles)\n"
+        "env.OffloadProgram('prog', ['main.c', library])\n"
+    ),
+    "objects": (
+        "objects = [env.OffloadObject(name) for name in ('work.c', 'other.c')]\n"
+        "env.OffloadProgram('prog', ['main.c', objects])\n"
+    ),
+    "static library": (
+        "library = env.OffloadStaticLibrary('parts', ['work.c', 'other.c'])\n"
+        "env.OffloadProgram('prog', 'main.c', LIBS=library)\n"
+    ),
+}
 MAIN_OF_BOTH = """\
 #include <stdio.h>
 int region(void), other(void);
@@ -217,27 +240,12 @@ int main(void) {
 """
 
 
-@pytest.mark.parametrize("way", ["source", "OFFLOAD_LIBS", "archives", "bundles"])
+@pytest.mark.parametrize("way", WAYS)
 def test_program_of_an_archive(runnable: Project, way: str) -> None:
-    """A program runs the regions of an archive on the device, however it is given to it."""
+    """A program runs the regions of an archive, or of objects, however they are given to it."""
     runnable.write("other.c", OTHER)
     runnable.write("main.c", MAIN_OF_BOTH)
-    body = {
-        "source": LIBRARY + "env.OffloadProgram('prog', ['main.c', library])\n",
-        "OFFLOAD_LIBS": LIBRARY + "env.OffloadProgram('prog', ['main.c'], OFFLOAD_LIBS=library)\n",
-        "archives": (
-            LIBRARY + "archives = env.OffloadDeviceArchive(library)\n"
-            "host = [env.OffloadHostObject(name) for name in ('work.c', 'other.c')]\n"
-            "env.OffloadProgram('prog', ['main.c', host, archives])\n"
-        ),
-        "bundles": (
-            "one = {'OFFLOAD_BUNDLE_TYPE': 'o', 'OFFLOAD_BUNDLE_HOST': True}\n"
-            "bundles = [env.OffloadBundle(name, **one) for name in ('work.c', 'other.c')]\n"
-            "library = env.OffloadArchive('parts', bundles)\n"
-            "env.OffloadProgram('prog', ['main.c', library])\n"
-        ),
-    }[way]
-    runnable.sconstruct(body, HEAD).done()
+    runnable.sconstruct(WAYS[way], HEAD).done()
     assert answer(runnable) == "answer 41"
     image = kernels(runnable.folder / "prog.gfx906.co")
     assert len(image) == 2

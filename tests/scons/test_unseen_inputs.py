@@ -17,6 +17,7 @@ import pytest
 from tests.conftest import identity, run_tool
 from tests.scons.conftest import BODY, NODES, ONE, TWO, Project, passes
 
+ASSEMBLED = 'asm(".section .table,\\"a\\"\\n.incbin \\"data\\"\\n.text");\n'
 ON_DEVICE = """\
 #ifdef __HIP_DEVICE_COMPILE__
 __attribute__((global)) void more() {
@@ -25,6 +26,7 @@ __attribute__((global)) void more() {
 #endif
 """
 WORDS = '-DWORDS=\'".section .table,\\\\"a\\\\"\\\\n.incbin \\\\"data\\\\"\\\\n.text"\'\n'
+FILES = {"response": ["@f.txt"], "configuration": ["--config", "./f.txt"]}
 
 Change = Callable[[Path], None]
 
@@ -99,16 +101,33 @@ CASES: dict[str, Case] = {
             runs_again=["by-scons", "by-compile"],
         )
         for name, head, files, flags in (
+            ("header", '#include "asm.h"', {"asm.h": ASSEMBLED}, []),
             ("device pass", ON_DEVICE, {}, []),
-            ("macro of a response file", "asm(WORDS);", {"f.txt": WORDS}, ["@f.txt"]),
+            *(
+                (f"macro of a {kind} file", "asm(WORDS);", {"f.txt": WORDS}, flags)
+                for kind, flags in FILES.items()
+            ),
         )
     },
-    "has_include by a macro of a response file": Case(
-        asks("NAME", TWO) + "#include <no>\n#define OTHER <no>\n",
-        [writes("a/v.h", "")],
-        {"a/no": "", "f.txt": "-DNAME='<v.h>'\n"},
-        flags=["-Ia", "@f.txt"],
-    ),
+    **{
+        f"has_include by a macro of a {kind} file": Case(
+            asks("NAME", TWO) + "#include <no>\n#define OTHER <no>\n",
+            [writes("a/v.h", "")],
+            {"a/no": "", "f.txt": "-DNAME='<v.h>'\n"},
+            flags=["-Ia", *flags],
+        )
+        for kind, flags in FILES.items()
+    },
+    **{
+        f"CPATH{more}": Case(
+            "#include <x.h>\n",
+            [writes("a/x.h", TWO), removes("a/x.h"), writes("b/x.h", TWO)],
+            {"a/no": "", "b/x.h": ONE},
+            flags=more.split(),
+            variables={"CPATH": "a:b"},
+        )
+        for more in ("", " --save-temps")
+    },
     "embed with a limit": Case(
         "constexpr unsigned char data[] = {\n#embed <v.bin> limit(1) if_empty(7)\n};\n"
         "#define HERE data[0]\n",
@@ -228,9 +247,14 @@ def clean(
 BY_SCONS = (
     *("link becomes a copy", "assembly: device pass", "has_include by a macro of a response file"),
     *("overlay whose file comes", "module map", "default configuration file of a folder"),
+    "CPATH --save-temps",
 )
 """One of each kind; ``offload-tool compile`` has all, and the verdict is of the same engine."""
-TRIED = [*((name, "by-scons") for name in BY_SCONS), *((name, "by-compile") for name in CASES)]
+TRIED = [
+    *((name, "by-scons") for name in BY_SCONS),
+    # Two commands with --save-temps write the same temporaries; scons knows of both.
+    *((name, "by-compile") for name in CASES if "save-temps" not in name),
+]
 
 
 @pytest.mark.parametrize(("name", "by"), TRIED, ids=[f"{name}-{by}" for name, by in TRIED])
