@@ -234,7 +234,7 @@ def _parsed(args: Iterable[str]) -> tuple[list[str], list[_File]]:
 
 
 def link_args(args: Iterable[str]) -> Iterator[str]:
-    """Yield what the linker gets, but outputs, and names of no file (``-soname libx.so``)."""
+    """Yield what the linker gets, except outputs and names of no file (``-soname libx.so``)."""
     words = iter(all_args(_passed_on(all_args(args))))
     for word in words:
         name, is_given, _ = word.partition("=")

@@ -10,7 +10,7 @@
 The host IR gives the devices their target regions, the order of these, and the names of their
 entries. The commands are the driver's, for one target each, and their jobs those of a compile for
 all targets together. (Observed: plans of clang 19 and 22, bytes of clang 19, 21 and 22.)
-That of a device makes the host IR first: `run.openmp_jobs` runs the others, with the IR that is
+A device's makes the host IR first: `run.openmp_jobs` runs its other jobs, with the IR that is
 there.
 """
 
@@ -141,7 +141,7 @@ def image_link_flags(
     flags: Iterable[str],
     runtimes: Iterable[str] | None = None,
 ) -> tuple[list[str], list[str]]:
-    """Return the driver's flags for an image's link, with the linker's, and those for the linker.
+    """Return the driver's flags for an image's link, and those that pass on the linker's `flags`.
 
     `runtimes` replace the compiler's own device runtime.
     """

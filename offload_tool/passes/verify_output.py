@@ -240,7 +240,7 @@ def check_cubin(path: StrPath, *, rdc: bool = False) -> None:
 
 
 def check_cuda_host_object(path: StrPath, *, rdc: bool = False) -> None:
-    """Raise CodeObjectError if a host object has kernels and no placeholder, or entries (`rdc`)."""
+    """Raise CodeObjectError if kernels of a host object have no placeholder (`rdc`: or entries)."""
     from offload_tool.formats.cuda.object_section import (
         RELOCATABLE_SECTION,
         SECTION,

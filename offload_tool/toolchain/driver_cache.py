@@ -133,7 +133,7 @@ def cached_args(
     """Return a list of arguments from a command's driver, cached or from `find`.
 
     Not stored are empty results, which may change any time, and those of scripts, configuration
-    or response files. Nor is that of a `front_end`'s command which the driver refuses.
+    or response files. Nor is a result if the driver refuses the command `front_end`.
     `local`: see `cached_query`.
     """
     program = program_of(args, environment)
