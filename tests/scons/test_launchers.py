@@ -22,6 +22,7 @@ from tests.scons.conftest import (
     device_library_folder,
 )
 from tests.scons.judging import own_clang
+from tests.toolchain.clang_in_parts import clang_in_parts, write_library
 from tests.toolchain.installed import write_bitcode
 
 HEADER = '#include "value.h"\n'
@@ -157,6 +158,25 @@ def test_other_device_libraries(project: Project, tmp_path: Path) -> None:
     project.build()
     assert cache.hits() == 0
     assert contents(project.folder, ["k.gfx906.co"]) != first
+
+
+def test_library_of_the_compiler(project: Project, tmp_path: Path) -> None:
+    """A compiler whose library is another one compiles: no launcher sees that by itself."""
+    cache = next(ccache(tmp_path / "compiler-cache"))
+    real, folder = str(own_clang().resolve()), tmp_path / "llvm"
+    clang = str(clang_in_parts(folder, real, 1))
+    project.write("k.hip", KERNEL.replace("VALUE", "HERE"))
+    project.sconstruct(f"{cache.settings()}env['OFFLOAD_CLANG'] = {clang!r}\n{HIP}")
+    command = ["compile", "k.hip", "-o", "k.co", "--target-id=gfx906"]
+    command += ["--", "-nogpuinc", "-nogpulib"]
+    given = {**cache.variables, "OFFLOAD_CLANG": clang, "OFFLOAD_LAUNCHER": cache.launcher}
+    made = []
+    for number in (1, 2):
+        write_library(folder / "lib", real, number)
+        project.build()
+        assert project.tool(*command, **given).returncode == 0
+        made.append(contents(project.folder, ["k.co", "k.gfx906.co"]))
+    assert not made[0].items() & made[1].items()
 
 
 class Misled(NamedTuple):
