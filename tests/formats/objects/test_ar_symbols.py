@@ -169,6 +169,16 @@ def test_bitcode_of_an_older_llvm(compile_source: Compile, index: Index, tmp_pat
     assert symbols(old) == index(old)
 
 
+@pytest.mark.llvm
+def test_bitcode_of_llvm_as(compile_source: Compile, llvm: Tool, tmp_path: Path) -> None:
+    """It has no symbol table, if it has assembler code: there are no symbols, and a warning."""
+    text, made = compile_source(SOURCE + ASM, [*X86, "-S", "-emit-llvm"]), tmp_path / "untabled.bc"
+    run_tool(llvm("llvm-as"), text, "-o", made)
+    warnings: list[str] = []
+    assert member_symbols(memoryview(made.read_bytes()), warn=warnings.append) is None
+    assert warnings == [f"bitcode {UNTABLED}"]
+
+
 def block(number: int, content: bytes, size: int | None = None) -> bytes:
     content += bytes(-len(content) % 4)
     count = len(content) // 4 if size is None else size
@@ -318,7 +328,6 @@ UNREADABLE = {
     "wrapper-cut": (b"\xde\xc0\x17\x0b" + bytes(8), "wrapper is cut short"),
     "wrapper-behind-end": (struct.pack("<5I", 0x0B17C0DE, 0, 20, 99, 0), "no bitcode"),
     # Tables of a form that is not known here.
-    "no-table": (b"BC\xc0\xde" + block(8, bytes(8)), UNTABLED),
     "version": (module(version=5), UNTABLED),
     "modules": (module(modules=2), UNTABLED),
     "two-modules": (module() + block(8, bytes(8)), UNTABLED),
