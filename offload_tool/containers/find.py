@@ -358,7 +358,7 @@ def _kpack_images(region: Region) -> Iterator[FoundContainer]:
 
     location = region.location
     for key, entries in archive_code_objects(location.source, location.label):
-        member = location._replace(label=f"{location.label}({key})", names=(*location.names, key))
+        member = location._replace(label=location.label_of(key), names=(*location.names, key))
         images = tuple(_image(name, entry, None, size) for name, entry, size in entries)
         offset = min(entry.offset for _, entry, _ in entries)
         size = sum(entry.size for _, entry, _ in entries)

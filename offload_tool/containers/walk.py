@@ -97,6 +97,10 @@ class Location(NamedTuple):
         """Member of an archive or zip file: ``a.o``, ``lib/x.so``, ``lib/y.a(a.o)``."""
         return member_path(self.names) if self.names else None
 
+    def label_of(self, name: str) -> str:
+        """Return the name of a member of the file here, for messages: ``x.zip(lib/y.a(a.o))``."""
+        return f"{self.path}({member_path((*self.names, name))})"
+
 
 def member_path(names: tuple[str, ...]) -> str:
     """Return the name of a member from its own and the enclosing names, outermost first."""
@@ -158,7 +162,7 @@ class Policy:
 
     def refusal(self, location: Location, member: ArchiveMember, message: str) -> FormatError:
         """Return the error that a thin archive's member is invalid."""
-        return FormatError(message, path=f"{location.label}({member.name})")
+        return FormatError(message, path=location.label_of(member.name))
 
     def unreadable(self, _: Location, __: ArchiveMember, error: FileError) -> OffloadError:
         """Return the error that a thin archive's member cannot be read."""
@@ -192,7 +196,7 @@ def open_member(location: Location, member: ArchiveMember, policy: Policy) -> It
     if member.path is not None and not location.files:
         message = "expected an archive with its members in it, found a thin one"
         raise UnsupportedError(message, path=location.label, offset=0)
-    label, names = f"{location.label}({member.name})", (*location.names, member.name)
+    label, names = location.label_of(member.name), (*location.names, member.name)
     _count_member(location, member.name, label)
     if member.path is None:
         source = location.source.part(label, member.offset, member.size)
@@ -371,7 +375,7 @@ class Walk(Generic[_T]):
             for row in archive.infolist():
                 if row.filename.endswith("/"):
                     continue
-                label = f"{location.label}({row.filename})"
+                label = location.label_of(row.filename)
                 with self._isolated(label):
                     _count_member(location, row.filename, label)
                     names = (*location.names, row.filename)

@@ -55,7 +55,7 @@ def test_thin_archives_without_end(tmp_path: Path) -> None:
     thin_archive(tmp_path / "b.a", ["link.a"])
     (tmp_path / "link.a").symlink_to("a.a")
     path = thin_archive(tmp_path / "a.a", ["b.a"])
-    with pytest.raises(FormatError, match=r"\(link.a\)\(b.a\)': this archive contains itself"):
+    with pytest.raises(FormatError, match=r"\(link.a\)\(b.a\)\)': this archive contains itself"):
         list_images(archive(tmp_path / "outer.a", path))
 
 
