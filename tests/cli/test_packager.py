@@ -370,14 +370,18 @@ def test_documented_numbering(alone: PackagerBench) -> None:
     alone.ours("-o", "old", "--kind-numbering=documented", image)
     files = alone.files("ours")
     assert (files["new"][34], files["old"][34]) == (4, 3)
-    alone.write("old", files["old"])
-    for option, found in (
-        ([], {"x": b"first image"}),
-        (["--kind-numbering=documented"], {"x": b"first image"}),
-        (["--kind-numbering=llvm22"], {}),
+    for numbering, kind, found in (
+        ("", "hip", {"new", "old"}),
+        ("documented", "hip", {"old"}),
+        ("documented", "sycl", {"new"}),
+        ("llvm22", "hip", {"new"}),
+        ("", "sycl", set()),
     ):
-        alone.ours(*option, "../old", "--image=kind=hip,file=x")
-        assert alone.files("ours") == found
+        option = [f"--kind-numbering={numbering}"] if numbering else []
+        for name in ("new", "old"):
+            alone.write(name, files[name])
+            alone.ours(*option, f"../{name}", f"--image=kind={kind},file=x")
+            assert alone.files("ours") == ({"x": b"first image"} if name in found else {})
     refused = alone.ours("-o", "x", "--kind-numbering=other", image)
     assert refused.status == 1
     message = "packager: for the --kind-numbering option: Cannot find option named 'other'!\n"

@@ -106,7 +106,8 @@ def test_after_a_change(project: Project, name: str) -> None:
         assert compiled() == expected
 
 
-def test_chain_of_variant_folders(project: Project) -> None:
+@pytest.mark.parametrize("duplicate", [0, 1])
+def test_chain_of_variant_folders(project: Project, duplicate: int) -> None:
     """A variant folder of a variant folder builds, and builds again what a change reaches."""
     project.write("src/value.h", ONE)
     project.write("src/k.hip", VALUED.replace("<value.h>", '"value.h"'))
@@ -116,11 +117,11 @@ def test_chain_of_variant_folders(project: Project) -> None:
         "src/SConscript", "Import('env')\nenv.OffloadProgram('p', ['k.hip', 'main.c', 'runtime.c'])"
     )
     project.sconstruct(
-        "VariantDir('one', 'src', duplicate=0)\nVariantDir('two', 'one', duplicate=0)\n"
+        f"VariantDir('one', 'src', {duplicate})\nVariantDir('two', 'one', {duplicate})\n"
         "env.Program('one/plain', ['one/main.c'])\n"
         "SConscript('two/SConscript', exports='env')\n"
     )
-    expected = passes("src/k.hip", "host", *BOTH)
+    expected = passes("two/k.hip" if duplicate else "src/k.hip", "host", *BOTH)
     assert project.build_once() == expected
     project.write("src/value.h", TWO)
     assert project.build_once("--tree=all") == expected
