@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.conftest import program
 from tests.scons.conftest import (
     ALL,
     BODY,
@@ -106,9 +107,12 @@ def test_after_a_change(project: Project, name: str) -> None:
         assert compiled() == expected
 
 
+@pytest.mark.parametrize("plain", ["", "env.Program('one/plain', ['one/main.c'])\n"], ids=["", "C"])
 @pytest.mark.parametrize("duplicate", [0, 1])
-def test_chain_of_variant_folders(project: Project, duplicate: int) -> None:
+def test_chain_of_variant_folders(project: Project, duplicate: int, plain: str) -> None:
     """A variant folder of a variant folder builds, and builds again what a change reaches."""
+    if plain:
+        program("gcc")
     project.write("src/value.h", ONE)
     project.write("src/k.hip", VALUED.replace("<value.h>", '"value.h"'))
     project.write("src/main.c", '#include "value.h"\nint main(void) { return HERE - HERE; }\n')
@@ -118,8 +122,7 @@ def test_chain_of_variant_folders(project: Project, duplicate: int) -> None:
     )
     project.sconstruct(
         f"VariantDir('one', 'src', {duplicate})\nVariantDir('two', 'one', {duplicate})\n"
-        "env.Program('one/plain', ['one/main.c'])\n"
-        "SConscript('two/SConscript', exports='env')\n"
+        f"{plain}SConscript('two/SConscript', exports='env')\n"
     )
     expected = passes("two/k.hip" if duplicate else "src/k.hip", "host", *BOTH)
     assert project.build_once() == expected
