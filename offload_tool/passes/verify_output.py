@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from offload_tool.errors import CodeObjectError, ContentError, FormatError
+from offload_tool.errors import CodeObjectError, ContentError, FormatError, UsageError
 from offload_tool.formats.hip_fatbin import FATBIN, cuid_hash, cuid_symbol, fatbin_symbol
 from offload_tool.formats.host_symbols import HipHostCode, bitcode_host_code, hip_host_code
 from offload_tool.formats.magic import BUNDLE, SPIRVS, begins
@@ -78,7 +78,7 @@ def check_output(
 ) -> None:
     """Check a pass's output, and unwrap a code object; raise CodeObjectError if it is another."""
     if kind == "openmp":
-        if device is not None and host_ir is not None:
+        if device is not None:
             check_entries(output, device, host_ir)
         elif stage == "host-ir":
             check_host_ir(output)
@@ -300,8 +300,10 @@ def check_image(path: StrPath, device: CompileTarget) -> None:
             check_code_object(path, device.target_id, None)
 
 
-def check_entries(path: StrPath, device: CompileTarget, host_ir: StrPath) -> None:
+def check_entries(path: StrPath, device: CompileTarget, host_ir: StrPath | None) -> None:
     """Raise CodeObjectError unless an OpenMP module has every kernel that its host code starts."""
+    if host_ir is None:
+        raise UsageError("the check of an OpenMP device pass needs the host IR")
     if device.arch == "amdgcn":
         defined = _bitcode_symbols(path, f"bitcode for {device.name}", device.arch)
     else:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.errors import CodeObjectError
+from offload_tool.errors import CodeObjectError, UsageError
 from offload_tool.formats.objects.elf.reader import EM_CUDA
 from offload_tool.formats.targets.compile_target import parse_target
 from offload_tool.formats.targets.target_id import TargetID
@@ -124,3 +124,10 @@ def test_cubins_to_link_and_to_load(tmp_path: Path, rdc: bool) -> None:
     what = ("to be linked", "to be loaded")
     with pytest.raises(CodeObjectError, match=f"is one {what[rdc]}, found one {what[not rdc]}$"):
         check_cubin(tmp_path / "k.cubin", rdc=not rdc)
+
+
+def test_openmp_without_host_ir(tmp_path: Path) -> None:
+    """A device pass is not taken for checked without the host IR that its entries come from."""
+    job = compile_pass("openmp", "device", "13", parse_target("gfx906"))
+    with pytest.raises(UsageError, match="needs the host IR"):
+        job.check(tmp_path / "k.bc")
