@@ -76,8 +76,14 @@ def summary(run: Run) -> str:
     return lines[0].removeprefix("offload: precompiled headers: ") if lines else ""
 
 
+def times(project: Project) -> dict[str, int]:
+    """Return when each precompiled header was made."""
+    files = (project.folder / PCH_FOLDER).glob("*.pch")
+    return {file.name: file.stat().st_mtime_ns for file in files}
+
+
 def pchs(project: Project) -> list[str]:
-    return sorted(file.name for file in (project.folder / PCH_FOLDER).glob("*.pch"))
+    return sorted(times(project))
 
 
 LOST = "static __device__ int lost;\ninline const void* up() { return &lost; }\n"
@@ -171,8 +177,7 @@ def test_names_are_of_what_decides(project: Project) -> None:
         for output in project.folder.glob("*.co"):
             output.unlink()
         assert summary(project.run()) == "6 compiles with, 0 without"
-        files = (project.folder / PCH_FOLDER).glob("*.pch")
-        found.append({file.name: file.stat().st_mtime_ns for file in files})
+        found.append(times(project))
     assert len(found[0]) == 2
     assert found[0] == found[1]
 
@@ -194,8 +199,7 @@ def test_there_and_back(project: Project) -> None:
     for text in (HEADER + "// edited\n", HEADER):
         project.write("second/header.h", text)
         assert summary(project.run()) == "6 compiles with, 0 without"
-        files = (project.folder / PCH_FOLDER).glob("*.pch")
-        made.append({file.name: file.stat().st_mtime_ns for file in files})
+        made.append(times(project))
     assert len(made[0]) == 4
     assert made[0] == made[1]
 
