@@ -339,11 +339,11 @@ class Memory:
         with suppress(OffloadError):  # what it has read is not known
             each.run.record = _if_sure(each.run.finish())
         jobs = self._plan.jobs
-        made = " ".join(
-            self.digests.digest(jobs[n].output) for n in each.results or each.numbers[-1:]
-        )
         if each.is_kept and not each.results:  # the host's object, of which only images may change
             made = self._old_texts.get(results_name(HOST), "")
+        else:
+            names = [jobs[number].output for number in each.results or each.numbers[-1:]]
+            made = " ".join(map(self.digests.digest, names))
         texts = {
             RESULTS: made,
             MESSAGES: _text_of(steps[n].messages_file for n in each.numbers),

@@ -87,8 +87,8 @@ class PassRecords(PassRun):
 
     def renew_copies(self) -> None:
         """Update changed copies of files that the last compile read."""
-        self._forget_last_build()
         if compat.is_interactive():
+            self._forget_last_build()
             self.resolver.renew_copies(self.stored_inputs())
 
     def _forget_last_build(self) -> None:
