@@ -145,7 +145,7 @@ class DigestCache:
         cached = self._digests.get(path)
         if cached is not None and cached[0] == current:
             return cached[1]
-        digest = _read(path)
+        digest = digest_of_file(path)
         if file_stat(path) == current and is_cacheable(current):
             self._digests[path] = (current, digest)
         return digest
@@ -219,7 +219,7 @@ class DigestCache:
         return names
 
 
-def _read(path: str) -> str:
+def digest_of_file(path: str) -> str:
     """Return the digest of a file's content; "" if it is not a regular file or cannot be read."""
     digest = blake2b(digest_size=_DIGEST_BYTES)
     try:

@@ -44,13 +44,16 @@ from offload_tool.io.file_digests import (
     DigestCache,
     FileStat,
     digest_of,
+    digest_of_file,
     file_stat,
     identity,
+    is_cacheable,
 )
 from offload_tool.io.paths import naming, replace_small_file
 from offload_tool.manifest.include_search import Lookups, appeared, is_outside
 from offload_tool.manifest.key import Cause, Key, Reason
 from offload_tool.manifest.race_check import RaceCheck, Start
+from offload_tool.toolchain.disk_cache import kept_by_stat
 
 _VERSION = 8
 _IDENTITY = "@"
@@ -321,7 +324,11 @@ def record_pass_result(
     alone. OpenMP puts the device and inode numbers of files into the names of target regions; a
     source that an editor saves atomically has new ones, with the same content.
     """
-    race_check = RaceCheck(start)
+    race_check, read = RaceCheck(start), [*read]
+    for name in filter(is_outside, read):
+        status = file_stat(name) if digests.cached(name) is None else None
+        if status is not None and is_cacheable(status):
+            digests.add(name, status, _digest_outside(name))
     inputs = {
         name: _digest_with_identity(name, race_check.digest_as_read(name, digests), with_identity)
         for name in read
@@ -346,6 +353,11 @@ def record_pass_result(
         if race_check.folders_were_replaced()
         else same_folders(lookups.folders, digests),
     )
+
+
+@kept_by_stat
+def _digest_outside(name: str) -> str:
+    return digest_of_file(name)
 
 
 def _digest_with_identity(name: str, digest: str, with_identity: bool) -> str:

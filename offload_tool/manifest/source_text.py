@@ -24,11 +24,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from offload_tool.clang.argument_files import all_args, possible_files
-from offload_tool.io.file_digests import cached_by_stat, content_of, file_stat
+from offload_tool.io.file_digests import content_of, file_stat
+from offload_tool.toolchain.disk_cache import kept_by_stat
 from offload_tool.toolchain.identity import has_configuration
 
 # Compiled on first use: the check of an unchanged build needs none.
@@ -45,45 +46,45 @@ _WRAPPER = rb"\s*(\w+)\(\s*(\w+)\s*\)\s*" + _TEST + rb"\s*\(\s*\2\s*\)\s*"
 class HasIncludeNames(NamedTuple):
     """The names that one file tests."""
 
-    names: tuple[str, ...] = ()
+    names: Sequence[str] = ()
     unknown: bool = False
-    wrappers: tuple[bytes, ...] = ()
+    wrappers: Sequence[str] = ()
     """Macros that only pass their argument on, defined by the file."""
 
 
 def has_include_names(read: Iterable[str]) -> dict[str, HasIncludeNames]:
     """Return the names that each of the files tests."""
-    found = {path: _names_in(path, _TEST) for path in read}
+    found = {path: HasIncludeNames(*_names_in(path, _TEST)) for path in read}
     wrappers = sorted({name for each in found.values() for name in each.wrappers})
     if not wrappers:
         return found
-    test = rb"\b(?:%b)\b" % b"|".join(wrappers)
+    test = rb"\b(?:%b)\b" % "|".join(wrappers).encode()
     for path, direct in found.items():
-        more = _names_in(path, test)
+        more = HasIncludeNames(*_names_in(path, test))
         unknown = direct.unknown or more.unknown
         found[path] = HasIncludeNames((*direct.names, *more.names), unknown)
     return found
 
 
-@cached_by_stat
-def _names_in(path: str, test: bytes) -> HasIncludeNames:
+@kept_by_stat
+def _names_in(path: str, test: bytes) -> Sequence[Any]:
     """Return the names that a file tests by the macros that the pattern `test` matches."""
     text = re.sub(_CONTINUATION, b"", content_of(path))
-    if test is _TEST and b"__has_" not in text:  # ten times as fast
+    if test == _TEST and b"__has_" not in text:  # ten times as fast
         return HasIncludeNames()
     if re.search(test, text) is None:
         return HasIncludeNames()
     plain = re.sub(_COMMENT, lambda match: match[1] or b" ", text)
     named = (found for each in (text, plain) for found in re.finditer(test + _ARGUMENT, each))
     names = tuple(dict.fromkeys(_decoded(found[1] or found[2]) for found in named))
-    wrappers: list[bytes] = []
+    wrappers: list[str] = []
     unknown, is_outside = False, path.startswith("/")
     for directive in re.finditer(_DIRECTIVE, plain):
         condition = directive[2]
         is_literal = test == _TEST or is_outside
         wrapper = re.fullmatch(_WRAPPER, condition)
         if wrapper is not None:
-            wrappers.append(wrapper[1])
+            wrappers.append(wrapper[1].decode())
             continue
         if directive[1] == b"define":
             parameters, condition = re.findall(_DEFINITION, condition)[0]
@@ -95,7 +96,7 @@ def _names_in(path: str, test: bytes) -> HasIncludeNames:
     return HasIncludeNames(names, unknown, tuple(wrappers))
 
 
-@cached_by_stat
+@kept_by_stat
 def has_embed(path: str) -> bool:
     """Return whether a file may have an ``#embed``."""
     text = re.sub(_CONTINUATION, b"", content_of(path))
@@ -160,6 +161,6 @@ def assembler_include(files: Iterable[str], args: Iterable[str]) -> str:
     return next((name for name in (*files, *configuration) if _file_has_one(name)), "")
 
 
-@cached_by_stat
+@kept_by_stat
 def _file_has_one(file: str) -> bool:
     return has_assembler_include(content_of(file))

@@ -1,4 +1,4 @@
-"""A disk cache of slow queries, shared by runs of the command line.
+"""A disk cache of slow queries, shared by runs of the command line and of SCons.
 
 Each result is a file::
 
@@ -10,10 +10,13 @@ Each result is a file::
 A result is valid while the package and the stat() of every dependency are unchanged; no program can
 set ctime. A result is not stored if a dependency changes during the query. The reader ignores a
 file that is unreadable, corrupt, or writable by others.
+
+Results about headers of toolkits and libraries are in one such file, each with its header's stat().
 """
 
 from __future__ import annotations
 
+import atexit
 import binascii
 import functools
 import json
@@ -21,15 +24,27 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, ParamSpec, TypeVar
 
 from offload_tool.errors import CompilerError, OffloadError
-from offload_tool.io.file_digests import content_of, digest_of, file_stat
+from offload_tool.io.file_digests import (
+    cached_by_stat,
+    content_of,
+    digest_of,
+    file_stat,
+    is_cacheable,
+)
 from offload_tool.io.paths import is_writable_by_others
 
-_LARGEST = 1 << 20
-"""Bytes; real results have a few thousand."""
+_LARGEST = 4 << 20
+"""Bytes; results have a few thousand, and those of 2,048 headers about 600,000."""
 _KEYS = {"key", "package", "dependencies", "result"}
+_HEADERS = ("headers",)
+"""The key of the results of `kept_by_stat`."""
+_MOST_HEADERS = 2048
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OWNER_ONLY, _EXECUTABLE = 0o600, 0o700
 _TICK = 20_000_000
@@ -88,17 +103,13 @@ def cached_result(
     `dependencies` returns the files and directories on which a result depends, or None for a result
     that must not be stored. Errors of `find` and results that cannot be written are not stored.
     """
-    checksum = binascii.crc32("\0".join(key).encode(errors="surrogateescape"))
     try:
-        file = f"{cache_folder()}/answers/{checksum:08x}.json"
+        file = _file_of(key)
     except OffloadError:
         return find()
-    known = _read(file)
-    if (
-        known is not None
-        and known["key"] == list(key)
-        and known["package"] == package_state()
-        and all(_state(path) == state for path, state in known["dependencies"].items())
+    known = _read(file, key)
+    if known is not None and all(
+        _state(path) == state for path, state in known["dependencies"].items()
     ):
         return known["result"]
     started = time.time_ns() - _TICK
@@ -108,11 +119,61 @@ def cached_result(
         return result
     states = {path: _state(path) for path in own}
     if all(state is None or state[1] < started for state in states.values()):
-        _write(
-            file,
-            {"key": [*key], "package": package_state(), "dependencies": states, "result": result},
-        )
+        _write(file, key, states, result)
     return result
+
+
+def kept_by_stat(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Cache a function of a file's content as `cached_by_stat` does, and for later processes.
+
+    These get the results for files with absolute names: in depfiles, those of the working directory
+    have relative ones. Arguments are positional, and results consist of JSON's types.
+    """
+    within = cached_by_stat(function)
+
+    @functools.wraps(function)
+    def wrapper(*args: _P.args, **options: _P.kwargs) -> _T:
+        path = str(args[0])
+        status = file_stat(path) if path.startswith("/") else None
+        if status is None:
+            return within(*args, **options)
+        state, call = [*status], f"{function.__name__} {args[1:]}"
+        known, results = _by_header().get(path, (None, {}))
+        if known == state and call in results:
+            return results[call]  # type: ignore[no-any-return]
+        result = function(*args, **options)
+        if is_cacheable(status) and file_stat(path) == status:
+            before = results if known == state else {}
+            _by_header()[path] = (state, {**before, call: result})
+            _save_at_exit()
+        return result
+
+    return wrapper
+
+
+@functools.cache
+def _by_header() -> dict[str, Any]:
+    """Return the results of `kept_by_stat`: a file's state, and results by call."""
+    try:
+        known = _read(_file_of(_HEADERS), _HEADERS)
+    except OffloadError:
+        known = None
+    return {} if known is None else dict(known["result"])
+
+
+@functools.cache
+def _save_at_exit() -> None:
+    def save() -> None:
+        last = dict([*_by_header().items()][-_MOST_HEADERS:])
+        with suppress(OffloadError):
+            _write(_file_of(_HEADERS), _HEADERS, {}, last)
+
+    atexit.register(save)
+
+
+def _file_of(key: Sequence[str]) -> str:
+    checksum = binascii.crc32("\0".join(key).encode(errors="surrogateescape"))
+    return f"{cache_folder()}/answers/{checksum:08x}.json"
 
 
 @functools.cache
@@ -137,7 +198,8 @@ def _state(path: str) -> list[int] | None:
     return None if found is None else [*found]
 
 
-def _read(file: str) -> dict[str, Any] | None:
+def _read(file: str, key: Sequence[str]) -> dict[str, Any] | None:
+    """Return what is stored for `key` by this state of the package, checked but for its states."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -160,10 +222,11 @@ def _read(file: str) -> dict[str, Any] | None:
         return None
     if not isinstance(known, dict) or known.keys() != _KEYS:
         return None
-    return known if isinstance(known["dependencies"], dict) else None
+    is_own = known["key"] == list(key) and known["package"] == package_state()
+    return known if is_own and isinstance(known["dependencies"], dict) else None
 
 
-def _write(file: str, known: dict[str, Any]) -> None:
+def _write(file: str, key: Sequence[str], states: dict[str, Any], result: Any) -> None:
     from offload_tool.io import replace_file
 
     try:
@@ -172,7 +235,8 @@ def _write(file: str, known: dict[str, Any]) -> None:
             os.unlink(file)
         with replace_file(file) as out:
             out.set_mode(_OWNER_ONLY)
-            text = json.dumps(known).encode()
+            known = {"key": [*key], "package": package_state(), "dependencies": states}
+            text = json.dumps({**known, "result": result}).encode()
             out.write(digest_of(text).encode() + b"\n" + text)
     except (OSError, OffloadError):
         pass  # such as a full disk: the result is still right

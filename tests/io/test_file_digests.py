@@ -67,7 +67,7 @@ def test_settled_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path.write_text("one")
     time.sleep(SETTLED)
     first = digests.digest(str(path))
-    monkeypatch.setattr("offload_tool.io.file_digests._read", lambda _: "read again")
+    monkeypatch.setattr("offload_tool.io.file_digests.digest_of_file", lambda _: "read again")
     assert digests.digest(str(path)) == first
     path.touch()
     assert digests.digest(str(path)) == "read again"

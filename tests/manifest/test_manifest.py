@@ -96,7 +96,7 @@ def test_looks_are_kept(made: PassRecord, monkeypatch: pytest.MonkeyPatch) -> No
     for name in (*made.inputs, "k.co"):
         digests.digest(name)
     write_record("m", made, digests, "k.co")
-    monkeypatch.setattr("offload_tool.io.file_digests._read", lambda _: "read again")
+    monkeypatch.setattr("offload_tool.io.file_digests.digest_of_file", lambda _: "read again")
     fresh = DigestCache()
     record = read_record("m", fresh, "k.co")
     assert judge(record, KEY, fresh, "k.co").state is State.CURRENT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from offload_tool.clang import driver
 from offload_tool.toolchain.disk_cache import cache_folder, cached_result, package_state
 from offload_tool.toolchain.driver_cache import device_libraries
 from offload_tool.toolchain.probe import Toolchain, version_of
-from tests.conftest import Tool
+from tests.conftest import Tool, run_tool
 from tests.toolchain.installed import write_device_libraries
 
 _STEPS = 0.05
@@ -64,6 +65,43 @@ def test_not_kept_when_found_while_a_witness_changed(oracle: _Oracle) -> None:
     assert oracle.answer() == 1
     oracle.changes_meanwhile = False
     assert [oracle.answer(), oracle.answer()] == [2, 2]
+
+
+_LENGTHS = """
+import sys
+from offload_tool.toolchain.disk_cache import kept_by_stat
+
+@kept_by_stat
+def length(path, factor):
+    print(path.rpartition("/")[2])
+    return len(open(path).read()) * factor
+
+print(*[length(name, 2) for name in sys.argv[1:]])
+"""
+
+
+def lengths(*names: str | Path) -> str:
+    """Return which files a new process reads for a kept result, and the results."""
+    time.sleep(_STEPS)
+    return run_tool(sys.executable, "-c", _LENGTHS, *names).replace("\n", " ").strip()
+
+
+def test_results_of_headers(oracle: _Oracle, tmp_path: Path) -> None:
+    """A later process reads a file only if it has changed, or has no absolute name."""
+    here = os.path.relpath(oracle.file)
+    other = tmp_path / "other"
+    other.write_text("four")
+    assert lengths(oracle.file, oracle.file) == "witness 6 6"
+    assert lengths(oracle.file, other, here) == "other witness 6 8 6"
+    before = oracle.file.stat()
+    oracle.file.write_text("new")
+    os.utime(oracle.file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert lengths(oracle.file, other) == "witness 6 8"
+    (stored,) = Path(cache_folder(), "answers").iterdir()
+    stored.write_text(stored.read_text().replace('": 6}', '": 7}'))
+    assert lengths(oracle.file) == "witness 6"
+    stored.chmod(0o666)  # somebody else may have written it
+    assert lengths(oracle.file) == "witness 6"
 
 
 def test_every_module_counts(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ Source: the LLVM Bitcode File Format document.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from offload_tool.errors import FormatError
@@ -51,28 +50,25 @@ Abbreviation: TypeAlias = "tuple[Operand, ...]"
 """As an item, its definition; inside BLOCKINFO, one for another block number."""
 
 
-@dataclass(slots=True)
 class Record:
     """A record: code and operands."""
 
-    code: int
-    operands: list[int]
-    blob: bytes | memoryview | None = None
-    bit: int = 0
-    """Start of skipped 8-bit numbers behind the operands, in bits."""
-    count: int = 0
+    def __init__(self, code: int, operands: list[int]) -> None:
+        self.code, self.operands = code, operands
+        self.blob: bytes | memoryview | None = None
+        self.bit = self.count = 0
+        """Start of skipped 8-bit numbers behind the operands, in bits, and how many they are."""
 
 
-@dataclass(slots=True)
 class Block:
     """A block; positions and sizes are in units of 4 bytes."""
 
-    number: int
-    width: int
-    """Width of the abbreviation IDs in the block, in bits."""
-    header_at: int = 0
-    content_at: int = 0
-    size: int = 0
+    def __init__(self, number: int, width: int, header_at: int) -> None:
+        self.number = number
+        self.width = width
+        """Width of the abbreviation IDs in the block, in bits."""
+        self.header_at = header_at
+        self.content_at = self.size = 0
 
 
 def top_blocks(bits: Bits) -> Iterator[Block]:
@@ -164,7 +160,7 @@ class Reader:
         """Read a block header behind its abbreviation ID; skip the content."""
         # A block starts at a multiple of 4 bytes, plus earlier items in its first word.
         header_at = bits.position // 32
-        block = Block(bits.vbr(8), bits.vbr(4), header_at=header_at)
+        block = Block(bits.vbr(8), bits.vbr(4), header_at)
         bits.align()
         block.size = bits.fixed(32)
         if not TOP_WIDTH <= block.width <= 32:
