@@ -18,9 +18,9 @@ double half(double x) { return x * 0.375; }
 """
 
 
-def git(folder: Path, *words: str) -> None:
+def git(folder: Path, *args: str) -> None:
     identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
-    run_tool("git", *identity, "-C", str(folder), *words)
+    run_tool("git", *identity, "-C", str(folder), *args)
 
 
 @pytest.fixture(params=["", "ggml/"])

@@ -31,10 +31,10 @@ class Project(Example):
         return compiles, done.stdout
 
     def assert_up_to_date(self, *arguments: str) -> None:
-        compiles, said = self.build(*arguments)
+        compiles, messages = self.build(*arguments)
         assert compiles == []
-        assert "offload-tool" not in said, said
-        assert "standin" not in said, said
+        assert "offload-tool" not in messages, messages
+        assert "standin" not in messages, messages
 
 
 @pytest.fixture(scope="module")

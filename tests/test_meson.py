@@ -128,9 +128,9 @@ class Project(Example):
         return compiles_since(self.folder), done.stdout
 
     def assert_up_to_date(self) -> None:
-        compiles, said = self.build()
+        compiles, messages = self.build()
         assert compiles == []
-        assert "no work to do" in said, said
+        assert "no work to do" in messages, messages
 
 
 def make_project(folder: Path, kind: type[Project] = Project) -> Project:
@@ -339,8 +339,8 @@ def test_one_command_for_each_source(launched: OneCommand) -> None:
     """The program registers the images of all its targets."""
     found = [image.target_id for image in list_images(launched.build_folder / "saxpy")]
     assert sorted(found) == sorted(["", *TARGETS] * len(SOURCES))
-    said = launched.call("./saxpy").stdout
-    assert said.count("fat binary registered") == len(SOURCES) or "no HIP device" in said
+    messages = launched.call("./saxpy").stdout
+    assert messages.count("fat binary registered") == len(SOURCES) or "no HIP device" in messages
 
 
 def test_one_command_compiles_what_has_changed(launched: OneCommand) -> None:

@@ -66,8 +66,8 @@ def run_scons(
                 timeout=timeout,
             )
         status, *printed = zygote.run(request, timeout)
-    output, said = (io.TextIOWrapper(io.BytesIO(it), errors="replace").read() for it in printed)
-    return subprocess.CompletedProcess(["scons", *arguments], status, output, said)
+    output, messages = (io.TextIOWrapper(io.BytesIO(it), errors="replace").read() for it in printed)
+    return subprocess.CompletedProcess(["scons", *arguments], status, output, messages)
 
 
 def killed_scons(

@@ -44,8 +44,8 @@ List = Callable[..., list[dict[str, Any]]]
 def listed(capsys: Capture, judge: jsonschema.Draft202012Validator) -> List:
     """Return a function that lists a file as JSON, validated by the schema."""
 
-    def run(*words: str | Path) -> list[dict[str, Any]]:
-        assert main(["list", "--json", *map(str, words)]) == 0
+    def run(*args: str | Path) -> list[dict[str, Any]]:
+        assert main(["list", "--json", *map(str, args)]) == 0
         images: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
         assert images
         assert [error.message for error in judge.iter_errors(images)] == []
@@ -111,8 +111,8 @@ def test_devices(tmp_path: Path, listed: List) -> None:
     path = make_bundle(
         tmp_path / "b", IMAGES | {"hip-spirv64-amd-amdhsa--amdgcnspirv": b"x", "gfx906": b"y"}
     )
-    words = [f"--target={name}" for name in ("gfx906:xnack-", "gfx90a:xnack+", "gfx942", "gfx1100")]
-    images = listed(path, *words)
+    args = [f"--target={name}" for name in ("gfx906:xnack-", "gfx90a:xnack+", "gfx942", "gfx1100")]
+    images = listed(path, *args)
     assert {load["rule"] for image in images for load in image["loads"]} == {*RULES} - {PTX}
     images = listed(_cuda(tmp_path), "--target=sm_89", "--target=sm_90")
     assert {load["rule"] for image in images for load in image["loads"]} == {PTX, EXACT}
@@ -139,8 +139,8 @@ def test_keys_and_words_are_the_code_s(judge: jsonschema.Draft202012Validator) -
         for name in CUDA_IMAGE_KINDS.values()
         if name not in {k.name.lower() for k in ImageKind}
     ]
-    words = properties["image_kind"]["anyOf"][0]["enum"]
-    assert words == [
+    args = properties["image_kind"]["anyOf"][0]["enum"]
+    assert args == [
         None,
         *(kind.name.lower() for kind in ImageKind),
         "unknown",

@@ -51,10 +51,10 @@ class PackagerBench(Bench):
         """Run both; compare status, messages and, unless they failed, files; return these."""
         ours, theirs = self.ours(*arguments), self.theirs(*arguments)
         expected_lines = theirs.errors.splitlines()
-        said = [line for line in ours.errors.splitlines() if not OUR_WARNINGS.fullmatch(line)]
+        messages = [line for line in ours.errors.splitlines() if not OUR_WARNINGS.fullmatch(line)]
         assert (ours.status, ours.output) == (theirs.status, theirs.output), (arguments, ours)
-        assert len(said) == len(expected_lines), (said, expected_lines)
-        for line, expected in zip(said, expected_lines, strict=True):
+        assert len(messages) == len(expected_lines), (messages, expected_lines)
+        for line, expected in zip(messages, expected_lines, strict=True):
             assert is_same_message(line, expected, self.tool), (arguments, line, expected)
         files, expected_files = self.files("ours"), self.files("theirs")
         if theirs.status == 0:

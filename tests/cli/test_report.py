@@ -87,8 +87,8 @@ def page(folder: Path) -> Path:
     return folder / "page.html"
 
 
-def written(page: Path, *words: object, status: int = 0) -> dict[str, Any]:
-    assert main(["report", *map(str, words), "-o", str(page)]) == status
+def written(page: Path, *args: object, status: int = 0) -> dict[str, Any]:
+    assert main(["report", *map(str, args), "-o", str(page)]) == status
     return data_of(page)
 
 
@@ -115,10 +115,10 @@ def table(data: dict[str, Any], name: str) -> dict[str, list[Any]]:
     return columns
 
 
-def listed(capsys: Capture, *words: object) -> Any:
+def listed(capsys: Capture, *args: object) -> Any:
     """Return the JSON that a command prints, with the escapes of the page."""
     capsys.readouterr()
-    main([*map(str, words), "--json"])
+    main([*map(str, args), "--json"])
     return json.loads(capsys.readouterr().out.replace(r"\u202e", r"\\u202e"))
 
 
@@ -280,7 +280,7 @@ def test_self_contained(page: Path) -> None:
         r"<(?:link|img|iframe|object|script|style)|(?:src|href|action|style)=", markup
     )
     [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', markup)
-    sources = [text for _, words, text in _ELEMENT.findall(page.read_text()) if "json" not in words]
+    sources = [text for _, args, text in _ELEMENT.findall(page.read_text()) if "json" not in args]
     digests = [hashlib.sha256(text.encode()).digest() for text in (*sources, "")]
     assert set(re.findall(r" 'sha256-(.*?)'", policy)) == {
         base64.b64encode(digest).decode() for digest in digests

@@ -125,7 +125,7 @@ def _ours(command: Command, folder: Path) -> int:
 
 
 def _theirs(command: Command, folder: Path, find: Tool) -> int:
-    words = [find(PROGRAMS[command.words[0]]), *command.words[1:]]
+    args = [find(PROGRAMS[command.words[0]]), *command.words[1:]]
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
@@ -134,7 +134,7 @@ def _theirs(command: Command, folder: Path, find: Tool) -> int:
 
     try:
         done = subprocess.run(
-            words, cwd=folder, capture_output=True, check=False, timeout=_TIME, preexec_fn=limit
+            args, cwd=folder, capture_output=True, check=False, timeout=_TIME, preexec_fn=limit
         )
     except subprocess.TimeoutExpired:
         return -99

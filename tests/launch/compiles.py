@@ -121,7 +121,7 @@ class Compiled(NamedTuple):
 
 def in_ways(
     folder: Path,
-    words: Sequence[str | Path],
+    args: Sequence[str | Path],
     prepare: Callable[[Path], None] = make_project,
     more: Mapping[str, str] = {},
     ways: Sequence[Sequence[str]] = ((), LAUNCH),
@@ -135,7 +135,7 @@ def in_ways(
     for number, before in enumerate(ways):
         place = folder / "build"
         prepare(place)
-        done = run([*before, *words], place, more)
+        done = run([*before, *args], place, more)
         place = place.rename(folder / f"done{number}")
         made.append(Compiled(done.returncode, done.stderr, files(place), place))
     return made
@@ -143,12 +143,12 @@ def in_ways(
 
 def compare(
     folder: Path,
-    words: Sequence[str | Path],
+    args: Sequence[str | Path],
     prepare: Callable[[Path], None] = make_project,
     ways: Sequence[Sequence[str]] = (LAUNCH,),
 ) -> str:
     """Compile behind some words with the driver's results and status; return what the last says."""
-    driver, *others = in_ways(folder, words, prepare, ways=((), *ways))
+    driver, *others = in_ways(folder, args, prepare, ways=((), *ways))
     for ours in others:
         assert ours.status == driver.status, ours.said
         found, expected = ours.results, driver.results

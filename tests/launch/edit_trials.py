@@ -244,8 +244,8 @@ class Trial:
         if chosen.random() < 0.15:
             picked.append(chosen.choice(alternatives(ODD)))
         picked.append(chosen.choice(("", "-MD", "-MD", "-MD", "-MMD", "-MD -MF other.d -MP")))
-        words = shlex.split(" ".join(picked))
-        return [] if "-include-pch" in words else words
+        args = shlex.split(" ".join(picked))
+        return [] if "-include-pch" in args else args
 
     def _set_variable(self) -> None:
         name, _, value = shlex.split(self.chosen.choice(alternatives(VARIABLES)))[0].partition("=")
@@ -580,9 +580,9 @@ class Trial:
         ]
         if printed[0] != printed[1]:
             wrong.append(f"standard output: {printed[0][:6]} for {printed[1][:6]}")
-        said, expected = lines(ours.stderr), lines(driver.stderr)
-        if said != expected and lines(self._by_driver().stderr) == expected:  # no times
-            wrong.append(f"messages: {sorted(said ^ expected)[:6]}")
+        messages, expected = lines(ours.stderr), lines(driver.stderr)
+        if messages != expected and lines(self._by_driver().stderr) == expected:  # no times
+            wrong.append(f"messages: {sorted(messages ^ expected)[:6]}")
         names = self._differing()
         for _ in range(_AGAIN if names else 0):
             before = self._results("driver")
@@ -617,14 +617,14 @@ class Trial:
             if path.is_file() and path.suffix not in _KEPT and not is_kept:
                 path.unlink()
 
-    def _count(self, said: str) -> None:
-        self.count["passes with a precompiled header"] += said.count(": with the precompiled")
-        self.count["passes without"] += said.count(": without a precompiled")
+    def _count(self, messages: str) -> None:
+        self.count["passes with a precompiled header"] += messages.count(": with the precompiled")
+        self.count["passes without"] += messages.count(": without a precompiled")
         for what in ("split", "passed through", "not remembered"):
-            self.count[what] += f"offload-tool launch: {what}: " in said
+            self.count[what] += f"offload-tool launch: {what}: " in messages
         for what in ("current", "compiled", "front end only", "from the launcher"):
             self.count[f"passes {what}"] += len(
-                re.findall(rf"^offload-tool launch: [\w:+-]+: {what}", said, re.M)
+                re.findall(rf"^offload-tool launch: [\w:+-]+: {what}", messages, re.M)
             )
 
 
@@ -633,8 +633,8 @@ def _quoted(word: str) -> str:
     return '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def lines(said: str) -> set[str]:
-    text = _RANDOM.sub(b"-X", _COLOUR.sub("", said).encode())
+def lines(messages: str) -> set[str]:
+    text = _RANDOM.sub(b"-X", _COLOUR.sub("", messages).encode())
     plain = text.decode().splitlines()
     return {line for line in plain if not _LINES.fullmatch(line)}
 

@@ -49,29 +49,29 @@ def test_flags(flags: str, tmp_path: Path, llvm: Tool) -> None:
 
     So they are through a launcher; with usual flags it runs every pass.
     """
-    words = [llvm("clang++"), *HIP, *TARGETS, *flags.split(), "-c", "s.hip", "-o", "s.o"]
-    said = compare(tmp_path, words)
-    assert "launch: split: " in said
+    args = [llvm("clang++"), *HIP, *TARGETS, *flags.split(), "-c", "s.hip", "-o", "s.o"]
+    messages = compare(tmp_path, args)
+    assert "launch: split: " in messages
     if "OFFLOAD_TEST_LLVM" in os.environ:
         return  # other versions cannot do all; passes of the new driver are no commands of its
     assert (tmp_path / "done1/s.o").exists()
     variable = f"OFFLOAD_LAUNCHER={counting(tmp_path)}"
-    said = compare(tmp_path / "launched", words, ways=[("env", variable, *LAUNCH)])
+    messages = compare(tmp_path / "launched", args, ways=[("env", variable, *LAUNCH)])
     if not any(word in flags for word in NOT_ALL):
         targets = 3 if "gfx1100" in flags else 2
         assert len((tmp_path / "log").read_text().splitlines()) == targets + 1
-        assert "without the launcher" not in said
+        assert "without the launcher" not in messages
 
 
 def test_without_cuid(tmp_path: Path, llvm: Tool) -> None:
     """Without -cuid, two objects of one source have different IDs, and one object always one."""
     make_project(tmp_path)
-    words = [*LAUNCH, llvm("clang++"), *HIP[:-1], *TARGETS, "-c", "s.hip", "-o"]
+    args = [*LAUNCH, llvm("clang++"), *HIP[:-1], *TARGETS, "-c", "s.hip", "-o"]
     for name in ("a.o", "b.o"):
-        assert run([*words, name], tmp_path).returncode == 0
+        assert run([*args, name], tmp_path).returncode == 0
     first, second = ((tmp_path / name).read_bytes() for name in ("a.o", "b.o"))
     assert first != second
-    assert run([*words, "a.o"], tmp_path).returncode == 0
+    assert run([*args, "a.o"], tmp_path).returncode == 0
     assert (tmp_path / "a.o").read_bytes() == first
 
 
@@ -79,11 +79,11 @@ def test_without_cuid(tmp_path: Path, llvm: Tool) -> None:
 def test_depfile(flags: str, tmp_path: Path, llvm: Tool) -> None:
     """A depfile is the driver's, with the headers that device passes alone have read added."""
     make_project(tmp_path)
-    words = [llvm("clang++"), *HIP, *TARGETS, *flags.split(), "-c", "s.hip", "-o", "s.o"]
+    args = [llvm("clang++"), *HIP, *TARGETS, *flags.split(), "-c", "s.hip", "-o", "s.o"]
     name = "d.d" if "-MF" in flags else "s.d"
-    assert run(words, tmp_path).returncode == 0
+    assert run(args, tmp_path).returncode == 0
     (tmp_path / name).rename(tmp_path / "expected")
-    assert run([*LAUNCH, *words], tmp_path).returncode == 0
+    assert run([*LAUNCH, *args], tmp_path).returncode == 0
     text, expected = ((tmp_path / one).read_text() for one in (name, "expected"))
     assert "only_gfx90a.h" not in expected
     added = [" \\\n  only_gfx90a.h", *(["only_gfx90a.h:\n"] if "-MP" in flags else [])]
@@ -95,8 +95,8 @@ def test_depfile(flags: str, tmp_path: Path, llvm: Tool) -> None:
 
 def test_depfile_with_nothing_to_add(tmp_path: Path, llvm: Tool) -> None:
     """Where the host has read all that devices have, the depfile is the driver's."""
-    words = [*HIP, "--offload-arch=gfx906,gfx942", "-MD", "-c", "s.hip", "-o", "s.o"]
-    compare(tmp_path, [llvm("clang++"), *words])
+    args = [*HIP, "--offload-arch=gfx906,gfx942", "-MD", "-c", "s.hip", "-o", "s.o"]
+    compare(tmp_path, [llvm("clang++"), *args])
 
 
 NEW = "--offload-new-driver"
@@ -115,32 +115,32 @@ COMPILE = ("-c", "s.hip", "-o", "s.o")
 )
 def test_each_target_is_linked(flags: str, tmp_path: Path, llvm: Tool) -> None:
     """The driver's job that links all targets is one link for each, with the same bytes."""
-    words = [*HIP, NEW, "--offload-arch=gfx906,gfx90a:sramecc+:xnack+", *flags.split(), *COMPILE]
-    said = compare(tmp_path, [llvm("clang++"), *words])
-    assert "launch: split: " in said
-    assert ONE_JOB not in said
+    args = [*HIP, NEW, "--offload-arch=gfx906,gfx90a:sramecc+:xnack+", *flags.split(), *COMPILE]
+    messages = compare(tmp_path, [llvm("clang++"), *args])
+    assert "launch: split: " in messages
+    assert ONE_JOB not in messages
 
 
 def test_temporaries(tmp_path: Path, llvm: Tool) -> None:
     """With -save-temps, links write more than their result: that is one job, as is said."""
-    said = compare(tmp_path, [llvm("clang++"), *HIP, NEW, *TARGETS, "-save-temps", *COMPILE])
-    assert f"{ONE_JOB}'--save-temps' is not known of it" in said
+    messages = compare(tmp_path, [llvm("clang++"), *HIP, NEW, *TARGETS, "-save-temps", *COMPILE])
+    assert f"{ONE_JOB}'--save-temps' is not known of it" in messages
 
 
 def test_blank_in_a_name(tmp_path: Path, llvm: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder with a blank in its name cannot be told from two words: that is one job."""
     (tmp_path / "with blank").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "with blank"))
-    said = compare(tmp_path, [llvm("clang++"), *HIP, NEW, *TARGETS, *COMPILE])
-    assert f"{ONE_JOB}a blank is in " in said
+    messages = compare(tmp_path, [llvm("clang++"), *HIP, NEW, *TARGETS, *COMPILE])
+    assert f"{ONE_JOB}a blank is in " in messages
 
 
 @pytest.mark.parametrize("driver", [NEW, "--no-offload-new-driver"])
 def test_map(driver: str, tmp_path: Path, llvm: Tool) -> None:
     """A file that the links of all targets write is the last one's: they are not side by side."""
     make_project(tmp_path)
-    words = [*HIP, driver, *TARGETS, "-Xoffload-linker", "-Map=map", *COMPILE]
-    done = run([*LAUNCH, llvm("clang++"), *words], tmp_path)
+    args = [*HIP, driver, *TARGETS, "-Xoffload-linker", "-Map=map", *COMPILE]
+    done = run([*LAUNCH, llvm("clang++"), *args], tmp_path)
     assert done.returncode == 0, done.stderr
     assert "launch: passed through: " in done.stderr
     assert "map'" in done.stderr
@@ -158,11 +158,11 @@ def test_only_what_has_changed_is_linked(tmp_path: Path, llvm: Tool) -> None:
         program = Path(shutil.which(clang) or "").resolve().with_name(name)
         script(tools / name, f'echo {name} "$*" >>{log}\nexec {program} "$@"')
     more = {**ccache(tmp_path / "kept"), "COMPILER_PATH": str(tools)}
-    words = [*LAUNCH, clang, *HIP, NEW, "--offload-arch=gfx906,gfx90a,gfx1100", *COMPILE]
+    args = [*LAUNCH, clang, *HIP, NEW, "--offload-arch=gfx906,gfx90a,gfx1100", *COMPILE]
 
     def linked() -> list[str]:
         log.write_text("")
-        done = run(words, tmp_path, more)
+        done = run(args, tmp_path, more)
         assert done.returncode == 0, done.stderr
         lines = log.read_text().splitlines()
         wrapper = [line for line in lines if line.startswith("clang-linker-wrapper ")]

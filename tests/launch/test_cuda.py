@@ -69,7 +69,7 @@ def clang(llvm: Tool, nvidia: NvidiaFile) -> list[str]:
 @pytest.fixture
 def both(tmp_path: Path, clang: list[str]) -> Both:
     """Return a function that compiles both ways, compares, and gives what ours says."""
-    return lambda words: compare(tmp_path, [*clang, *words], write_project)
+    return lambda args: compare(tmp_path, [*clang, *args], write_project)
 
 
 def write_project(place: Path) -> None:
@@ -82,8 +82,8 @@ def write_project(place: Path) -> None:
 @pytest.mark.parametrize("flags", FLAGS)
 def test_flags(flags: str, tmp_path: Path, both: Both) -> None:
     """Whatever the flags, object and other files are the driver's, and the compile is split."""
-    said = both([*TARGETS, CUID, *flags.split(), "-c", "s.cu", "-o", "s.o"])
-    assert "launch: split: " in said
+    messages = both([*TARGETS, CUID, *flags.split(), "-c", "s.cu", "-o", "s.o"])
+    assert "launch: split: " in messages
     assert (tmp_path / "done1/s.o").exists()
 
 
@@ -106,7 +106,7 @@ def test_cache(driver: str, tmp_path: Path, clang: list[str]) -> None:
     """A header of one target compiles that target alone again, with the driver's bytes."""
     place = tmp_path / "build"
     write_project(place)
-    words = [*clang, *TARGETS, CUID, driver, "-MD", "-c", "s.cu", "-o", "s.o"]
+    args = [*clang, *TARGETS, CUID, driver, "-MD", "-c", "s.cu", "-o", "s.o"]
 
     more = ccache(tmp_path / "kept")
 
@@ -115,7 +115,7 @@ def test_cache(driver: str, tmp_path: Path, clang: list[str]) -> None:
         os.utime(place / "only_sm_90.h", ns=(old.st_atime_ns, 1))
         results = []
         for launch in ((), LAUNCH):
-            done = run([*launch, *words], place, more)
+            done = run([*launch, *args], place, more)
             assert done.returncode == 0, done.stderr
             results.append((place / "s.o").read_bytes())
         assert len(set(results)) == 1

@@ -58,9 +58,9 @@ def test_build_file(language: str, file: str, tmp_path: Path, llvm: Tool) -> Non
     def built() -> list[str]:
         done = run([program(language)], tmp_path, more)
         assert done.returncode == 0, done.stdout + done.stderr
-        said = done.stdout + done.stderr
+        messages = done.stdout + done.stderr
         return re.findall(
-            r"^offload-tool launch: (\w+): (?:compiled|front end)", said, re.MULTILINE
+            r"^offload-tool launch: (\w+): (?:compiled|front end)", messages, re.MULTILINE
         )
 
     passes = ["gfx90a", "gfx942", "host"]

@@ -143,7 +143,7 @@ def write_source(folder: Path, ending: str) -> None:
     (folder / "tmp").mkdir()
 
 
-def ended(words: list[str], ending: str, folder: Path, server: Pool) -> tuple[int, str]:
+def ended(args: list[str], ending: str, folder: Path, server: Pool) -> tuple[int, str]:
     """Run a command until it ends, if need be by a signal; return its status and messages.
 
     All tokens are there again, no process runs, and no temporary file is left.
@@ -151,7 +151,7 @@ def ended(words: list[str], ending: str, folder: Path, server: Pool) -> tuple[in
     temporaries = folder / "tmp"
     more = {"MAKEFLAGS": f" -j4 --jobserver-auth={server.auth}", "TMPDIR": str(temporaries)}
     process = subprocess.Popen(
-        words,
+        args,
         cwd=folder,
         env=environment({**more, "PYTHONPATH": str(ROOT)}),
         pass_fds={server.reader, server.writer},
@@ -162,13 +162,13 @@ def ended(words: list[str], ending: str, folder: Path, server: Pool) -> tuple[in
     if ending not in ("well", "error"):
         wait_for(lambda: len(running(temporaries)) >= 3)
         process.send_signal(getattr(signal, f"SIG{ending}"))
-    said, _ = process.communicate(timeout=60)
-    if words[0].endswith("ninja"):  # which waits for shells, not for their children
+    messages, _ = process.communicate(timeout=60)
+    if args[0].endswith("ninja"):  # which waits for shells, not for their children
         wait_for(lambda: not working_in(folder))
-    assert sorted(server.left()) == sorted(b"xyz"), said
+    assert sorted(server.left()) == sorted(b"xyz"), messages
     assert running(temporaries) == []
     assert list(temporaries.iterdir()) == []
-    return process.returncode, said
+    return process.returncode, messages
 
 
 @pytest.mark.llvm
@@ -178,9 +178,9 @@ def test_no_token_is_lost(sort: str, ending: str, tmp_path: Path, llvm: Tool) ->
     """However a run ends, all tokens are there again, no process runs, no file is left."""
     write_source(tmp_path, ending)
     before = {path.name for path in tmp_path.iterdir()}
-    words = [*LAUNCH, llvm("clang++"), *HIP, *TARGETS, *MORE, "-c", "s.hip", "-o", "s.o"]
+    args = [*LAUNCH, llvm("clang++"), *HIP, *TARGETS, *MORE, "-c", "s.hip", "-o", "s.o"]
     with pool(sort, tmp_path, b"xyz") as server:
-        status, _ = ended(words, ending, tmp_path, server)
+        status, _ = ended(args, ending, tmp_path, server)
     expected = before | ({"s.o", ".s.o.manifest"} if ending == "well" else set())
     assert {path.name for path in tmp_path.iterdir()} - {"fifo"} == expected
     signals = {"TERM": 128 + signal.SIGTERM, "INT": 128 + signal.SIGINT, "HUP": 128 + signal.SIGHUP}
@@ -234,11 +234,11 @@ def test_no_more_processes_than_tokens(tokens: int, tmp_path: Path, llvm: Tool) 
     source = tmp_path / "s.hip"
     spin = SLOW.replace("1000000000", "200000") + "static_assert(result);\n"
     source.write_text(f"{source.read_text()}\n{spin}")
-    words = [*LAUNCH, llvm("clang++"), *HIP, *TARGETS, *MORE, "-c", "s.hip", "-o", "s.o"]
-    words += ["-fconstexpr-steps=100000000"]
+    args = [*LAUNCH, llvm("clang++"), *HIP, *TARGETS, *MORE, "-c", "s.hip", "-o", "s.o"]
+    args += ["-fconstexpr-steps=100000000"]
     with pool("fifo", tmp_path, b"x" * tokens) as server:
         more = {"MAKEFLAGS": f" --jobserver-auth={server.auth}", "TMPDIR": str(tmp_path)}
-        process = subprocess.Popen(words, cwd=tmp_path, env=environment(more))
+        process = subprocess.Popen(args, cwd=tmp_path, env=environment(more))
         most = 0
         while process.poll() is None:
             most = max(most, len(running(tmp_path)))
@@ -287,15 +287,15 @@ def test_ninja(ending: str, tmp_path: Path, llvm: Tool) -> None:
         "build two.o: compile s.hip\n"
     )
     with pool("fifo", tmp_path, b"xyz") as server:
-        status, said = ended([program("ninja")], ending, tmp_path, server)
-    assert (status == 0) == (ending == "well"), said
-    assert f"at once: the jobserver fifo:{tmp_path}/fifo" in said or ending in ("INT", "TERM")
+        status, messages = ended([program("ninja")], ending, tmp_path, server)
+    assert (status == 0) == (ending == "well"), messages
+    assert f"at once: the jobserver fifo:{tmp_path}/fifo" in messages or ending in ("INT", "TERM")
 
 
 def test_make_with_a_named_pipe(tmp_path: Path) -> None:
     """GNU make 4.4 and later lets every command have its tokens: no ``+`` is needed."""
-    said = run_tool(program("make"), "--version").split("\n", 1)[0]
-    version = said.removeprefix("GNU Make ").split(".")
+    line = run_tool(program("make"), "--version").split("\n", 1)[0]
+    version = line.removeprefix("GNU Make ").split(".")
     if [int(number) for number in version[:2]] < [4, 4]:
         pytest.skip("make is older than 4.4")
     code = (

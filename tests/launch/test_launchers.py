@@ -96,8 +96,8 @@ def test_second_folder(cuid: str, mode: str, driver: str, project: Project) -> N
             shutil.copytree(project.folder, other)
         project.folder = other
         project.flags = [driver, "--offload-arch=gfx906,gfx90a", f"-I{other}/include"]
-        words = [word for word in project.command() if cuid or not word.startswith("-cuid=")]
-        done = run([*LAUNCH, *words], project.folder, project.more)
+        args = [word for word in project.command() if cuid or not word.startswith("-cuid=")]
+        done = run([*LAUNCH, *args], project.folder, project.more)
         assert done.returncode == 0, done.stderr
         objects.append((misses(project.more), (project.folder / "s.o").read_bytes()))
     assert [count for count, _ in objects] == [3, 0]
@@ -180,9 +180,9 @@ def test_named_file(project: Project) -> None:
     for value in (1, 2):
         project.write("g.c", f"int g() {{ return {value}; }}\n")
         run([project.clang, "-x", "c", *device, "-c", "g.c", "-o", "g.bc"], project.folder)
-        words = [project.clang, *hip, *project.flags, "-c", "s.hip", "-o", "s.o"]
+        args = [project.clang, *hip, *project.flags, "-c", "s.hip", "-o", "s.o"]
         for launch in ((), LAUNCH):
-            done = run([*launch, *words], project.folder, project.more)
+            done = run([*launch, *args], project.folder, project.more)
             assert done.returncode == 0, done.stderr
             found.append((project.folder / "s.o").read_bytes())
         assert misses(project.more) >= 1
@@ -250,8 +250,8 @@ def test_library_of_a_link(spelling: str, driver: str, project: Project) -> None
         project.write("found.c", f"int _Z5foundv() {{ return {value}; }}\n")
         target = ("--target=amdgcn-amd-amdhsa", "-mcpu=gfx906", "-nogpulib", "-fvisibility=hidden")
         place = project.write("first/libfound.a", "")  # a linker takes an object under any name
-        words = [project.clang, "-x", "c", *target, "-c", "found.c", "-o", str(place)]
-        assert run(words, project.folder).returncode == 0
+        args = [project.clang, "-x", "c", *target, "-c", "found.c", "-o", str(place)]
+        assert run(args, project.folder).returncode == 0
         objects = []
         for launch in ((), LAUNCH):
             done = run([*launch, *project.command()], project.folder, project.more)
@@ -279,8 +279,8 @@ def test_one_response_file_for_all(project: Project) -> None:
     for name in ("one", "two"):
         project.write(f"{name}.hip", "static __attribute__((device)) int state;\n")
         project.write("words", f"{name}.hip -o s.o")
-        words = [*HIP[:-1], "-fgpu-rdc", "--offload-arch=gfx906", "-c", "@words"]
-        done = run([*LAUNCH, project.clang, *words], project.folder)
+        args = [*HIP[:-1], "-fgpu-rdc", "--offload-arch=gfx906", "-c", "@words"]
+        done = run([*LAUNCH, project.clang, *args], project.folder)
         assert done.returncode == 0, done.stderr
         objects.append((project.folder / "s.o").read_bytes())
     # Clang writes no leading zeros of the 16 digits.
@@ -305,18 +305,18 @@ def test_sccache(tmp_path: Path, llvm: Tool) -> None:
     more = {"OFFLOAD_LAUNCHER": sccache, "SCCACHE_DIR": str(tmp_path / "kept")}
     more |= {"SCCACHE_SERVER_UDS": str(tmp_path / "socket"), "OFFLOAD_LAUNCH_MEMORY": "0"}
 
-    def counted(*words: str) -> tuple[int, int, int]:
+    def counted(*args: str) -> tuple[int, int, int]:
         run([sccache, "--zero-stats"], tmp_path, more)
-        command = [*LAUNCH, llvm("clang++"), *HIP, *words, "-MD", "-c", "s.hip", "-o", "s.o"]
+        command = [*LAUNCH, llvm("clang++"), *HIP, *args, "-MD", "-c", "s.hip", "-o", "s.o"]
         done = run(command, tmp_path, more)
         assert done.returncode == 0, done.stderr
         made = (tmp_path / "s.o").read_bytes()
-        assert ("only_gfx90a.h" in (tmp_path / "s.d").read_text()) == ("gfx90a" in str(words))
+        assert ("only_gfx90a.h" in (tmp_path / "s.d").read_text()) == ("gfx90a" in str(args))
         run(command[len(LAUNCH) :], tmp_path)
         is_equal = (tmp_path / "s.o").read_bytes() == made
         assert is_equal
-        said = run([sccache, "--show-stats", "--stats-format", "json"], tmp_path, more).stdout
-        stats = json.loads(said)["stats"]
+        text = run([sccache, "--show-stats", "--stats-format", "json"], tmp_path, more).stdout
+        stats = json.loads(text)["stats"]
         kinds = [sum(stats[name]["counts"].values()) for name in ("cache_hits", "cache_misses")]
         return kinds[0], kinds[1], stats["requests_not_cacheable"]
 
@@ -335,8 +335,8 @@ def test_other_result(tmp_path: Path, llvm: Tool) -> None:
     other = script(
         tmp_path / "launcher", 'exec $(echo "$@" | sed s/arch=gfx90a:xnack+/arch=gfx942/)'
     )
-    words = [*LAUNCH, llvm("clang++"), *HIP, *TARGETS, "-c", "s.hip", "-o", "s.o"]
-    done = run(words, tmp_path, {"OFFLOAD_LAUNCHER": other})
+    args = [*LAUNCH, llvm("clang++"), *HIP, *TARGETS, "-c", "s.hip", "-o", "s.o"]
+    done = run(args, tmp_path, {"OFFLOAD_LAUNCHER": other})
     assert done.returncode == 1
     assert "expected processor gfx90a" in done.stderr
     assert not (tmp_path / "s.o").exists()
@@ -348,9 +348,9 @@ def test_header_that_vanishes_meanwhile(tmp_path: Path, llvm: Tool) -> None:
     (tmp_path / "gone.h").write_text("")
     remove = '[ "$(wc -l <ran)" != 3 ] || rm -f gone.h'
     launcher = script(tmp_path / "launcher", f'"$@" && echo >>ran && {{ {remove}; }}')
-    words = [llvm("clang++"), *HIP, *TARGETS, "-include", "gone.h", "-MD", "-c", "s.hip"]
+    args = [llvm("clang++"), *HIP, *TARGETS, "-include", "gone.h", "-MD", "-c", "s.hip"]
     more = {"OFFLOAD_LAUNCHER": launcher, "OFFLOAD_LAUNCH_JOBS": "1"}
-    done = run([*LAUNCH, *words, "-o", "s.o"], tmp_path, more)
+    done = run([*LAUNCH, *args, "-o", "s.o"], tmp_path, more)
     assert len((tmp_path / "ran").read_text()) == 3
     assert (done.returncode, (tmp_path / "s.o").exists()) == (1, False)
     assert "'gone.h' file not found" in done.stderr

@@ -511,14 +511,14 @@ def test_why(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     project.build()
     output = project.folder / "s.o"
     assert main(["why", str(output)]) == 0
-    said = capsys.readouterr().out
+    messages = capsys.readouterr().out
     for name in ALL:
-        assert f"{output}: {name}: current\n  compiled because: it has no manifest" in said
+        assert f"{output}: {name}: current\n  compiled because: it has no manifest" in messages
     project.write("only_gfx90a.h", "// a comment\n")
     assert main(["why", str(output)]) == 1
-    said = capsys.readouterr().out
-    assert f"{output}: gfx90a: stale: 'only_gfx90a.h' changed\n" in said
-    assert f"{output}: host: current\n" in said
+    messages = capsys.readouterr().out
+    assert f"{output}: gfx90a: stale: 'only_gfx90a.h' changed\n" in messages
+    assert f"{output}: host: current\n" in messages
     output.write_text("by hand")
     assert main(["why", str(output)]) == 1
     assert capsys.readouterr().out == f"{output}: stale: it is not the file that was made\n"

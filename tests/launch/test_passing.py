@@ -62,10 +62,10 @@ def test_nothing_is_lost(words: list[str], tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    out, said = process.communicate("input")
+    out, messages = process.communicate("input")
     assert process.returncode == 7
     assert out == f"{process.pid} {words} input\n"
-    assert said.startswith("offload-tool launch: passed through: ")
+    assert messages.startswith("offload-tool launch: passed through: ")
 
 
 def test_two_dashes(tmp_path: Path) -> None:
@@ -82,12 +82,12 @@ def test_unknown_plan(tmp_path: Path, llvm: Tool) -> None:
     make_project(tmp_path)
     (tmp_path / "words").write_text("s.hip other.hip")
     (tmp_path / "other.hip").write_bytes((tmp_path / "s.hip").read_bytes())
-    words = [llvm("clang++"), *HIP, *TARGETS, "-c", "@words"]
-    done = run([*LAUNCH, *words], tmp_path)
+    args = [llvm("clang++"), *HIP, *TARGETS, "-c", "@words"]
+    done = run([*LAUNCH, *args], tmp_path)
     assert done.returncode == 0
     assert "passed through: the driver would write several results" in done.stderr
     found = files(tmp_path)
-    run(words, tmp_path)
+    run(args, tmp_path)
     assert files(tmp_path) == found
 
 
@@ -178,11 +178,11 @@ def test_words_that_are_not_in_the_plan(words: list[str], tmp_path: Path, llvm: 
     assert results[1:] == [results[0], results[0]]
 
 
-def call(path: list[Path], words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+def call(path: list[Path], args: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Run ``hipcc`` with these folders as PATH, and those of the system."""
     folders = [*map(str, path), "/usr/bin", "/bin"]
     more = {"PATH": ":".join(folders), "PYTHONPATH": str(ROOT), "HIP_PATH": "", "ROCM_PATH": ""}
-    return try_tool("hipcc", *words, cwd=folder, env=environment(more), timeout=60)
+    return try_tool("hipcc", *args, cwd=folder, env=environment(more), timeout=60)
 
 
 @pytest.fixture

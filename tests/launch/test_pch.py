@@ -53,8 +53,8 @@ class Project(test_memory.Project):
     source = "s"
 
     def command(self, output: str = "") -> list[str]:
-        words = super().command(output or f"{self.source}.o")
-        return [f"{self.source}.hip" if word == "s.hip" else word for word in words]
+        args = super().command(output or f"{self.source}.o")
+        return [f"{self.source}.hip" if word == "s.hip" else word for word in args]
 
     def patch(self, text: str) -> None:
         """Change the program in some way."""
@@ -215,8 +215,8 @@ def test_two_at_once(project: Project) -> None:
         project.write(f"{project.source}.hip", f'#include "common.h"\n{BODY}\nint more;\n')
         command, more = [*project.launch, *project.command()], environment(project.more)
         started.append(subprocess.Popen(command, cwd=project.folder, env=more, stderr=PIPE))
-    said = "".join(each.communicate()[1].decode() for each in started)
-    assert [said.count(text) for text in ("made\n", WITH)] == [3, 6]
+    messages = "".join(each.communicate()[1].decode() for each in started)
+    assert [messages.count(text) for text in ("made\n", WITH)] == [3, 6]
     assert [project.compiled("s"), project.compiled("t")] == [{}, {}]
 
 

@@ -39,7 +39,7 @@ def split(tmp_path: Path, llvm: Tool, monkeypatch: pytest.MonkeyPatch) -> Split:
     assert clang
 
     def run_with(
-        text: str, *words: str, packed: str = clang, **more: str
+        text: str, *args: str, packed: str = clang, **more: str
     ) -> tuple[int, str, list[str]]:
         begin = """case $1 in --*) echo '"num_servers":1'; exit;; esac"""
         sccache = script(tmp_path / "sccache", f'{begin}\necho "$*" >>log\n{text}')
@@ -49,8 +49,8 @@ def split(tmp_path: Path, llvm: Tool, monkeypatch: pytest.MonkeyPatch) -> Split:
         monkeypatch.setattr(remote_passes, "load_cluster", lambda _: made)
         decisions: list[str] = []
         environ = environment({"OFFLOAD_DIST": "d", **more})
-        status, _, said = run_split([clang, *(words or WORDS)], environ, decisions.append)
-        return status, said.decode(), decisions
+        status, _, messages = run_split([clang, *(args or WORDS)], environ, decisions.append)
+        return status, messages.decode(), decisions
 
     return run_with
 
@@ -60,10 +60,10 @@ def sent() -> list[str]:
     return Path("log").read_text().splitlines() if Path("log").exists() else []
 
 
-def is_the_drivers(llvm: Tool, *words: str) -> bool:
+def is_the_drivers(llvm: Tool, *args: str) -> bool:
     """Tell whether the object is the driver's."""
     made = Path("s.o").read_bytes()
-    assert run([llvm("clang++"), *(words or WORDS)], Path.cwd()).returncode == 0
+    assert run([llvm("clang++"), *(args or WORDS)], Path.cwd()).returncode == 0
     return Path("s.o").read_bytes() == made
 
 
@@ -83,35 +83,35 @@ def test_device_passes(split: Split, llvm: Tool) -> None:
 
 def test_language_is_named(split: Split, llvm: Tool) -> None:
     """A source known by its suffix is sent with its language."""
-    words = [word for word in WORDS if word not in ("-x", "hip")]
-    assert split('exec "$@"', *words)[0] == 0
-    assert is_the_drivers(llvm, *words)
+    args = [word for word in WORDS if word not in ("-x", "hip")]
+    assert split('exec "$@"', *args)[0] == 0
+    assert is_the_drivers(llvm, *args)
     assert [" -x hip " in line for line in sent()] == [True, True]
 
 
 def test_failing_cluster(split: Split, tmp_path: Path, llvm: Tool) -> None:
     """What the cluster fails is compiled here, once, and that is said; messages come once."""
     Path("s.hip").write_text(Path("s.hip").read_text() + "#warning told once\n")
-    status, said, _ = split("echo dead >&2; exit 254")
+    status, messages, _ = split("echo dead >&2; exit 254")
     assert status == 0
     for target in ("gfx906", "gfx90a:xnack+"):
         assert (
             f"offload: s.o for {target}: {tmp_path / 'sccache'} failed (status 254: dead); "
             "compiled again on this machine\n"
-        ) in said
-    assert said.count("warning: told once") == 1
-    assert said.count("dead") == 2  # both times as a reason
+        ) in messages
+    assert messages.count("warning: told once") == 1
+    assert messages.count("dead") == 2  # both times as a reason
     assert len(sent()) == 2
     assert is_the_drivers(llvm)
 
 
 def test_one_pass_fails(split: Split, llvm: Tool) -> None:
     """A pass that the cluster fails does not keep the others from it."""
-    status, said, _ = split(
+    status, messages, _ = split(
         'case "$*" in *gfx906*) exit 254;; esac; exec "$@"', OFFLOAD_LAUNCH_JOBS="1"
     )
     assert status == 0
-    assert said.count("compiled again") == 1
+    assert messages.count("compiled again") == 1
     assert len(sent()) == 2
     assert is_the_drivers(llvm)
 
@@ -119,11 +119,11 @@ def test_one_pass_fails(split: Split, llvm: Tool) -> None:
 def test_error_in_the_source(split: Split) -> None:
     """An error in the source is said once, in the words of the compiler here; no output is left."""
     Path("s.hip").write_text("this is not C++\n")
-    status, said, _ = split('echo Job failed on server >&2; "$@"; exit 254')
+    status, messages, _ = split('echo Job failed on server >&2; "$@"; exit 254')
     assert status == 1
-    assert "Job failed" not in said
-    assert said.count("error:") == 1
-    assert "offload" not in said
+    assert "Job failed" not in messages
+    assert messages.count("error:") == 1
+    assert "offload" not in messages
     assert not Path("s.o").exists()
 
 

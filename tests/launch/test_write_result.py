@@ -42,12 +42,12 @@ def seen(folder: Path) -> dict[str, tuple[object, ...]]:
 def both(tmp_path: Path, llvm: Tool) -> Both:
     """Return a function that compiles both ways; gives status, messages and what there is then."""
 
-    def compile_both(prepare: Callable[[Path], None], words: list[str]) -> tuple[object, object]:
+    def compile_both(prepare: Callable[[Path], None], args: list[str]) -> tuple[object, object]:
         def project(place: Path) -> None:
             make_project(place)
             prepare(place)
 
-        command = [llvm("clang++"), *HIP, "--offload-arch=gfx906,gfx942", *words]
+        command = [llvm("clang++"), *HIP, "--offload-arch=gfx906,gfx942", *args]
         driver, ours = (
             (
                 each.status,
@@ -194,9 +194,9 @@ def test_error(where: str, tmp_path: Path, llvm: Tool) -> None:
     condition = f"defined({where})" if where else "1"
     source.write_text(f"{source.read_text()}#if {condition}\nint bad = none;\n#endif\n")
     (tmp_path / "s.o").write_bytes(b"old")
-    words = [llvm("clang++"), *HIP, *TARGETS, "-MD", "-c", "s.hip", "-o", "s.o"]
-    ours = run([*LAUNCH, *words], tmp_path, {"OFFLOAD_LAUNCH_JOBS": "3"})  # all have begun
-    assert ours.returncode == run(words, tmp_path).returncode == 1
+    args = [llvm("clang++"), *HIP, *TARGETS, "-MD", "-c", "s.hip", "-o", "s.o"]
+    ours = run([*LAUNCH, *args], tmp_path, {"OFFLOAD_LAUNCH_JOBS": "3"})  # all have begun
+    assert ours.returncode == run(args, tmp_path).returncode == 1
     assert ours.stderr.count("use of undeclared identifier 'none'") == 1
     devices = {"": "", "__gfx90a__": "gfx90a:xnack+"}.get(where, "gfx906, gfx90a:xnack+")
     assert (f"In device code for {devices}:\n" in ours.stderr) == bool(devices)
@@ -208,12 +208,12 @@ def test_error(where: str, tmp_path: Path, llvm: Tool) -> None:
 def test_driver_warning(tmp_path: Path, llvm: Tool) -> None:
     """What the driver says itself is told once, before all else."""
     make_project(tmp_path)
-    words = [llvm("clang++"), *HIP, *TARGETS, "-pie", "-lm", "-c", "s.hip", "-o", "s.o"]
-    ours, driver = run([*LAUNCH, *words], tmp_path), run(words, tmp_path)
+    args = [llvm("clang++"), *HIP, *TARGETS, "-pie", "-lm", "-c", "s.hip", "-o", "s.o"]
+    ours, driver = run([*LAUNCH, *args], tmp_path), run(args, tmp_path)
     assert "argument unused" in driver.stderr
     lines = ours.stderr.splitlines(keepends=True)
-    said = [line for line in lines if not line.startswith("offload-tool launch: ")]
-    assert "".join(said) == driver.stderr
+    messages = [line for line in lines if not line.startswith("offload-tool launch: ")]
+    assert "".join(messages) == driver.stderr
 
 
 @pytest.mark.llvm

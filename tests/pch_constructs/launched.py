@@ -89,14 +89,14 @@ class LaunchTrial:
         driver = try_tool(*self._command(composition, source, output, "driver.o"))
         if driver.returncode:
             return Outcome("broken", driver.stderr[:500])
-        said: list[str] = []
+        messages: list[str] = []
         variables = environment({"OFFLOAD_PCH": ":".join(sorted({*re.findall(_INCLUDE, text)}))})
         command = self._command(composition, source, output, output)
         try:
-            status, stdout, errors = run_split(command, variables, said.append)
+            status, stdout, errors = run_split(command, variables, messages.append)
         except PassedThroughError as error:
             return Outcome("refused", f"passed through: {error}")
-        for target, _, what in (line.partition(": ") for line in said):
+        for target, _, what in (line.partition(": ") for line in messages):
             if "precompiled header" in what:
                 self._why = what.removeprefix("without a precompiled header: ")
                 used += [target] * what.startswith("with the")
@@ -112,7 +112,7 @@ class LaunchTrial:
             try_tool(*self._command(composition, source, output, "driver.o"))
             if Path("driver.o").read_bytes() != expected[0]:
                 return Outcome("random", "the driver makes other bytes each time")
-        return Outcome("different", f"another object: {said}")
+        return Outcome("different", f"another object: {messages}")
 
     def _command(
         self, composition: Composition, source: Path, target: str, output: str

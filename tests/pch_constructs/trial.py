@@ -60,13 +60,13 @@ class Trial:
     def _judged(self, composition: Composition) -> Outcome:
         flags = composition.command(self.project)
         side = _SIDES[composition.kind, composition.stage]
-        words = ["compile", composition.source, "--kind", composition.kind, *side]
-        words += ["--rdc"] * composition.is_rdc
+        args = ["compile", composition.source, "--kind", composition.kind, *side]
+        args += ["--rdc"] * composition.is_rdc
 
         def compiled(*more: str, output: str = "out") -> tuple[int, str]:
-            return _said(lambda: _run(*words, "-o", output, *more, "--", *flags))
+            return _said(lambda: _run(*args, "-o", output, *more, "--", *flags))
 
-        status, said = compiled("--emit-pch", output="of.pch")
+        status, messages = compiled("--emit-pch", output="of.pch")
         refused = refusal_of("of.pch") if status == 0 else ""
         if refused:
             return Outcome("refused", refused)
@@ -76,12 +76,12 @@ class Trial:
         if status:
             return Outcome("refused", "its headers do not compile")
         plain = _taken()
-        status, said = compiled("--pch", "of.pch")
-        first, _, rest = said.partition("\n")
+        status, messages = compiled("--pch", "of.pch")
+        first, _, rest = messages.partition("\n")
         reason = first.partition(_NOT_USED)[2]
-        if status or (rest if reason else said) != plain_said:
+        if status or (rest if reason else messages) != plain_said:
             return Outcome(
-                "different", f"status {status}, messages:\n{said}\nwithout:\n{plain_said}"
+                "different", f"status {status}, messages:\n{messages}\nwithout:\n{plain_said}"
             )
         if _taken() != plain:
             if any(compiled() != (0, plain_said) or _taken() != plain for _ in range(_AGAIN)):

@@ -161,18 +161,18 @@ class Runs:
             made[name] = b"(removed)"
         return made
 
-    def by_driver(self, words: list[str]) -> Outcome:
+    def by_driver(self, args: list[str]) -> Outcome:
         """Run a command as it is."""
-        return self._outcome(lambda: subprocess.call(words, env=self.variables))
+        return self._outcome(lambda: subprocess.call(args, env=self.variables))
 
-    def directly(self, passes: DirectPasses, words: list[str]) -> tuple[Outcome, bool]:
+    def directly(self, passes: DirectPasses, args: list[str]) -> tuple[Outcome, bool]:
         """Run a command as builds do, and tell whether that was without the driver."""
         ways = []
 
         def run() -> int:
-            done = passes.run(words, self.variables)
+            done = passes.run(args, self.variables)
             ways.append(done is not None)
-            return subprocess.call(words, env=self.variables) if done is None else done
+            return subprocess.call(args, env=self.variables) if done is None else done
 
         return self._outcome(run), ways[0]
 
@@ -274,9 +274,9 @@ class Trial(Runs):
     def make_pch(self, target: str) -> None:
         """Let there be the precompiled header that the flags name."""
         if "-include-pch" in self.flags:
-            words = self.command("a", target)
-            at = words.index("-include-pch")
-            kept = [*words[:at], *words[at + 2 : -3]]
+            args = self.command("a", target)
+            at = args.index("-include-pch")
+            kept = [*args[:at], *args[at + 2 : -3]]
             kept[kept.index("-x") + 1] = "hip-header"
             subprocess.run(
                 [*kept, "-o", "p.pch", "p.h"], cwd=self.folder, capture_output=True, check=False

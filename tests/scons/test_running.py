@@ -22,9 +22,9 @@ WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 
 
 @given(st.lists(WORDS, min_size=1))
-def test_quoted_words_come_back(words: list[str]) -> None:
+def test_quoted_words_come_back(args: list[str]) -> None:
     """What SCons quotes comes back as it was, whatever it holds."""
-    assert shell_words(" ".join(map(shlex.quote, words))) == words
+    assert shell_words(" ".join(map(shlex.quote, args))) == args
 
 
 PIECES = ["a", "\\", "$", "'", '"', " ", "\n", "-D=", "${a}", "`", "~", "#", ":", "é"]
@@ -65,15 +65,15 @@ def test_quote_that_is_not_closed() -> None:
 
 
 @given(st.lists(WORDS, max_size=5))
-def test_long_command(words: list[str]) -> None:
+def test_long_command(args: list[str]) -> None:
     """A response file holds each word of a command that is too long, as LLVM reads it."""
     long = "-D" + "x" * 130_000
-    with shortened(["lld", "-flavor", "gnu", long, *words], 3) as short:
+    with shortened(["lld", "-flavor", "gnu", long, *args], 3) as short:
         assert short[:3] == ["lld", "-flavor", "gnu"]
         text = Path(short[3].removeprefix("@")).read_bytes().decode()
         assert text == "".join(
             '"{}"\n'.format(word.replace("\\", "\\\\").replace('"', '\\"'))
-            for word in (long, *words)
+            for word in (long, *args)
         )
 
 

@@ -211,14 +211,14 @@ def by_scons(project: Project, case: Case, flags: Sequence[str]) -> tuple[bool, 
 
 def by_compile(project: Project, case: Case, flags: Sequence[str]) -> tuple[bool, str]:
     """Build with one command for each output."""
-    said = ""
+    messages = ""
     for output, which in zip(OUTPUTS, (["--target-id", "gfx906"], ["--host"]), strict=True):
-        words = ["compile", "k.hip", "-o", output, *which, "--depfile", f"{output}.d", "--"]
-        done = project.tool(*words, *QUIET, "-DVALUE=1", *flags, **case.variables)
-        said += done.stdout + done.stderr
+        args = ["compile", "k.hip", "-o", output, *which, "--depfile", f"{output}.d", "--"]
+        done = project.tool(*args, *QUIET, "-DVALUE=1", *flags, **case.variables)
+        messages += done.stdout + done.stderr
         if done.returncode:
-            return False, said
-    return True, said
+            return False, messages
+    return True, messages
 
 
 BUILDERS: dict[str, Builder] = {"by-scons": by_scons, "by-compile": by_compile}

@@ -60,8 +60,8 @@ def test_triples_of_gpus_are_no_devices(text: str, kind: str) -> None:
 @pytest.mark.llvm
 def test_the_compiler_decides(newer_clang: str) -> None:
     """A processor and its features are known if the compiler takes them."""
-    words = ["gfx1030", "gfx9990:xnack+:sramecc-"]
-    devices = targets_of_compiler(words, "hip", compiler(newer_clang))
+    args = ["gfx1030", "gfx9990:xnack+:sramecc-"]
+    devices = targets_of_compiler(args, "hip", compiler(newer_clang))
     assert [device.name for device in devices] == ["gfx1030", "gfx9990:sramecc-:xnack+"]
     assert devices[1].triple == "amdgcn-amd-amdhsa-"
 
@@ -91,9 +91,9 @@ def test_a_compiler_that_is_too_old(llvm: Tool, text: str) -> None:
 def test_the_right_compiler_for_them(llvm23: Tool) -> None:
     """LLVM 23's compiler takes them."""
     clang = llvm23("clang-23")
-    words = ["gfx1310", "gfx1250:sramecc+", "gfx13-generic", "gfx1172"]
+    args = ["gfx1310", "gfx1250:sramecc+", "gfx13-generic", "gfx1172"]
     toolchain = Toolchain((clang,), (), (), (), (), "23.1.4", "", clang, "")
-    devices = targets_of_compiler(words, "hip", lambda: toolchain)
+    devices = targets_of_compiler(args, "hip", lambda: toolchain)
     assert [refusal(toolchain, device) for device in devices] == [None] * 4
 
 
@@ -105,8 +105,8 @@ def test_compile_for_one(newer_clang: str, tmp_path: Path, capfd) -> None:
     environ = {**os.environ, "OFFLOAD_CLANG": newer_clang, "XDG_CACHE_HOME": str(tmp_path)}
 
     def run(target_id: str) -> int:
-        words = [str(source), "-o", str(output), "--target-id", target_id]
-        return run_compile("compile", [*words, "--", "-nogpuinc", "-nogpulib"], environ)
+        args = [str(source), "-o", str(output), "--target-id", target_id]
+        return run_compile("compile", [*args, "--", "-nogpuinc", "-nogpulib"], environ)
 
     assert run("gfx9991") == 1
     assert "does not compile for 'gfx9991'" in capfd.readouterr().err

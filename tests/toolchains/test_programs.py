@@ -56,8 +56,8 @@ def build_own(program: Program, installed: Installed) -> Path:
     own = folder / "own"
     if not own.exists():
         flags = [*device_libraries(), "--offload-arch=gfx906", "-O1"]
-        words = [*installed.clang, *flags, *program.own, "-o", own, "-lamdhip64"]
-        run_tool(*words, cwd=folder, env=installed.environment)
+        args = [*installed.clang, *flags, *program.own, "-o", own, "-lamdhip64"]
+        run_tool(*args, cwd=folder, env=installed.environment)
     return own
 
 
@@ -68,7 +68,7 @@ def scons(folder: Path, installed: Installed) -> str:
 
 
 def calls(registered: list[list[str]]) -> Counter[str]:
-    return Counter(words[0] for words in registered)
+    return Counter(args[0] for args in registered)
 
 
 def names(registered: list[list[str]]) -> list[tuple[str, str]]:
@@ -77,9 +77,9 @@ def names(registered: list[list[str]]) -> list[tuple[str, str]]:
     The name of a static variable ends in a number that depends on the path of its source.
     """
     return sorted(
-        (words[0], re.sub(r"(\.static\.|__static__|\.intern\.|__intern__).*", ".static", words[2]))
-        for words in registered
-        if words[0] not in {"binary", "module"}
+        (args[0], re.sub(r"(\.static\.|__static__|\.intern\.|__intern__).*", ".static", args[2]))
+        for args in registered
+        if args[0] not in {"binary", "module"}
     )
 
 
@@ -121,8 +121,8 @@ def test_program_registers_what_it_has(program: Program, installed: Installed, r
     for sort, count in program.calls.items():
         assert found[sort] == count or (count == -1 and found[sort] > 0), registered
     assert len(names(registered)) == len(set(names(registered)))
-    assert [words for words in registered if words[0] == "binary" and "unknown" in words] == []
-    assert [words for words in registered if words[0] != "module" and words[1] == "-1"] == []
+    assert [args for args in registered if args[0] == "binary" and "unknown" in args] == []
+    assert [args for args in registered if args[0] != "module" and args[1] == "-1"] == []
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_every_image_has_every_kernel(
     (own,) = kernels([build_own(program, installed)], tmp_path / "own").values()
     assert all(found == own for found in targets.values())
 
-    registered = {words[2] for words in run(folder / program.name)[1] if words[0] == "function"}
+    registered = {args[2] for args in run(folder / program.name)[1] if args[0] == "function"}
     assert registered <= own
     if program.calls["function"] != -1:
         assert registered == own

@@ -65,8 +65,8 @@ def test_kept_answers_of_relative_flags(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(disk_cache, "cache_folder", lambda: tmp_path)
     asked: list[str] = []
 
-    def query(words: list[str], _environment: object) -> QueryResult:
-        asked.append(json.dumps(words))
+    def query(args: list[str], _environment: object) -> QueryResult:
+        asked.append(json.dumps(args))
         return QueryResult(0, "", "")
 
     monkeypatch.setattr(capability_check, "query", query)
