@@ -10,6 +10,7 @@ import functools
 import itertools
 import os
 import posixpath
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -31,6 +32,13 @@ OpenMP. Their other variables change messages, temporary files or Objective-C. C
 package's; clang reads CLANG_CONFIG_PATH for z/OS targets. Clang writes ``LLVM_OVERRIDE_PRODUCER``
 into bitcode, and lld ``LLD_VERSION`` into ``.comment`` of code objects."""
 _TIME_MACROS = (b"__TIME__", b"__DATE__", b"__TIMESTAMP__")
+_TIME_PIECES = frozenset(
+    piece
+    for macro in _TIME_MACROS
+    for at in range(4, len(macro) + 1)
+    for piece in (macro[:at], macro[-at - 1 :])
+)
+"""All of a macro's name, or the longer one of two pieces that are pasted together."""
 KEY_VARIABLES = ("PATH", "HOME", "LD_LIBRARY_PATH", "GCC_EXEC_PREFIX", *_WHERE)
 OWN_INSTALLATIONS = ("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH")
 MACHINE_VARIABLES = (
@@ -54,8 +62,8 @@ INSTALLATIONS = (
 
 
 def has_time_macro(text: bytes) -> bool:
-    """Return whether a source or an argument names a macro of the time."""
-    return any(macro in text for macro in _TIME_MACROS)
+    """Return whether a source or an argument names a macro of the time, or pastes it together."""
+    return not _TIME_PIECES.isdisjoint(re.findall(rb"\b[A-Z_]{4,13}\b", text))
 
 
 def unread_variables(environ: Iterable[str]) -> list[str]:

@@ -59,6 +59,7 @@ from offload_tool.manifest.manifest import (
     write_output_record,
 )
 from offload_tool.manifest.pass_run import PassRun
+from offload_tool.toolchain.disk_cache import kept_by_stat
 from offload_tool.toolchain.identity import LIBRARY_PATH, program_identity
 
 SWITCH = "OFFLOAD_LAUNCH_MEMORY"
@@ -460,7 +461,7 @@ def _if_sure(record: PassRecord) -> PassRecord | None:
     return record if record.output and not is_timed else None
 
 
-@cache  # the passes of a source read the same headers
+@kept_by_stat
 def _has_time(name: str) -> bool:
     return has_time_macro(content_of(name))
 

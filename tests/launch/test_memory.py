@@ -357,9 +357,11 @@ def test_not_remembered(flag: str, reason: str, project: Project) -> None:
     assert not (project.folder / MANIFEST).exists()
 
 
-def test_time(project: Project) -> None:
+@pytest.mark.parametrize("macro", ["__TIME__", "P(__TIME, STAMP__)", "P(_, _DATE__)"])
+def test_time(macro: str, project: Project) -> None:
     """A pass that reads the time runs each time."""
-    project.write("only_gfx90a.h", "inline const char *when() { return __TIME__; }")
+    define = "#define Q(a, b) a##b\n#define P(a, b) Q(a, b)\n"
+    project.write("only_gfx90a.h", f"{define}inline const char *when() {{ return {macro}; }}")
     project.build()
     assert project.ran() == {"gfx90a"}
 
