@@ -6,6 +6,7 @@ they find; those they miss appear only in the text of the files::
     #if __has_include(<x.h>)                                x.h
     #define HAS(n) __has_include(n)    #if HAS("x.h")       x.h
     #define NAME <x.h>    #if __has_include(NAME)           unknown: the preprocessor must run
+    #if PASTE(__has_, include)(<x.h>)                       unknown
 
 Names in angles within a macro's body or argument are unknown, too, as macros may change them. In
 files outside of the working directory, as of an installed toolkit, they count as spelled.
@@ -39,6 +40,12 @@ _DIRECTIVE = rb"(?m)^[ \t]*(?:#|%:|\?\?=)[ \t]*(if|elif|define)\b([^\n]*)"
 _EMBED = rb"(?:#|%:|\?\?=)(?:\s|/\*.*?\*/)*embed\b"
 _DEFINITION = rb"\s*\w*(\([^)]*\))?(.*)"
 _TEST = rb"\b__has_(?:include(?:_next)?|embed)\b"
+_PIECES = (
+    rb"\b(?:__ha(?:s(?:_(?:i(?:n(?:c(?:l(?:ud?)?)?)?)?|include_(?:n(?:ex?)?)?|e(?:m(?:be?)?)?)?)?)?"
+    rb"|_?h?as_(?:include(?:_next)?|embed))\b"
+)
+"""The longer one of two pieces that are pasted together."""
+_OF_PIECES = (b"__ha", b"as_include", b"as_embed")
 _ARGUMENT = rb"\s*\(\s*(?:\"([^\"\n]+)\"|<([^>\n]+)>)"
 _WRAPPER = rb"\s*(\w+)\(\s*(\w+)\s*\)\s*" + _TEST + rb"\s*\(\s*\2\s*\)\s*"
 
@@ -70,15 +77,17 @@ def has_include_names(read: Iterable[str]) -> dict[str, HasIncludeNames]:
 def _names_in(path: str, test: bytes) -> Sequence[Any]:
     """Return the names that a file tests by the macros that the pattern `test` matches."""
     text = re.sub(_CONTINUATION, b"", content_of(path))
-    if test == _TEST and b"__has_" not in text:  # ten times as fast
+    if test == _TEST and not any(piece in text for piece in _OF_PIECES):  # ten times as fast
         return HasIncludeNames()
-    if re.search(test, text) is None:
+    is_outside = path.startswith("/")
+    is_pasted = test == _TEST and not is_outside and re.search(_PIECES, text) is not None
+    if re.search(test, text) is None and not is_pasted:
         return HasIncludeNames()
     plain = re.sub(_COMMENT, lambda match: match[1] or b" ", text)
     named = (found for each in (text, plain) for found in re.finditer(test + _ARGUMENT, each))
     names = tuple(dict.fromkeys(_decoded(found[1] or found[2]) for found in named))
     wrappers: list[str] = []
-    unknown, is_outside = False, path.startswith("/")
+    unknown = is_pasted and re.search(_PIECES, plain) is not None
     for directive in re.finditer(_DIRECTIVE, plain):
         condition = directive[2]
         is_literal = test == _TEST or is_outside

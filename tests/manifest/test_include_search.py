@@ -143,6 +143,16 @@ def test_name_of_a_macro(tmp_path: Path, form: str, word: str) -> None:
     assert lookups_of(source, words=[word]).unknown
 
 
+@pytest.mark.parametrize("pieces", ["__has_, include", "__, has_include_next", "__has_emb, ed"])
+def test_pasted(tmp_path: Path, pieces: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that a project's file may paste together has unknown names."""
+    monkeypatch.chdir(tmp_path)
+    Path("k.hip").write_text(f"#if Q({pieces})(<x.h>)\n#endif\n// {pieces}\n")
+    assert lookups_of(Path("k.hip")).unknown
+    Path("k.hip").write_text(f"// {pieces}\nint __has_feature_x, has_includes;\n")
+    assert not lookups_of(Path("k.hip")).unknown
+
+
 def test_folder_that_appears(tmp_path: Path) -> None:
     """A file that appears together with its folder, or the search folder itself, is seen."""
     source = tmp_path / "k.hip"
