@@ -24,7 +24,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from offload_tool.clang.driver import query_front_end
 from offload_tool.clang.options import reason_against_pch
-from offload_tool.io.file_digests import cached_by_stat, content_of
+from offload_tool.io.file_digests import content_of
+from offload_tool.toolchain.disk_cache import kept_by_stat
 
 RULES = 7
 """Increment when a rule is added: it invalidates existing PCHs."""
@@ -112,7 +113,7 @@ def reason_of_headers(stage: str, files: Collection[str]) -> str:
     return _unbalanced_pragma(files)
 
 
-@cached_by_stat
+@kept_by_stat
 def _reason_of_file(name: str) -> str:
     try:
         with open(name, "rb") as file:
@@ -126,7 +127,7 @@ def _reason_of_file(name: str) -> str:
     return f"'{name}:{text.count(_NEWLINE, 0, end)}' has {what}"
 
 
-@cached_by_stat
+@kept_by_stat
 def _inline_device_variable(name: str) -> int:
     """Return the line of a header's inline device variable, forgotten after a PCH; or 0."""
     if any(part in name for part in _OF_RUNTIMES):
@@ -223,8 +224,8 @@ def _after_directive(name: bytes, scopes: list[bool], conditions: list[list[bool
 
 def _unbalanced_pragma(files: Iterable[str]) -> str:
     """Return a message on a pragma that files leave unbalanced together, or ""."""
-    in_all: Counter[bytes] = Counter()
-    first: dict[bytes, str] = {}
+    in_all: Counter[str] = Counter()
+    first: dict[str, str] = {}
     for name in files:
         if not any(part in name for part in _OF_COMPILERS):
             for what, count in _unbalanced_pragmas_in(name):
@@ -233,14 +234,14 @@ def _unbalanced_pragma(files: Iterable[str]) -> str:
     return next((f"'{first[what]}' has {_NO_END}" for what, count in in_all.items() if count), "")
 
 
-@cached_by_stat
-def _unbalanced_pragmas_in(name: str) -> tuple[tuple[bytes, int], ...]:
+@kept_by_stat
+def _unbalanced_pragmas_in(name: str) -> Sequence[tuple[str, int]]:
     """Return the unbalanced pragmas of a file, each with its pushes minus its pops."""
     text = content_of(name)
     if not re.search(rb"visibility|_macro", text):
         return ()
-    counts: Counter[bytes] = Counter()
+    counts: Counter[str] = Counter()
     for pattern in _PAIRS:
         for what, end in re.findall(pattern, re.sub(_SPLICE, b"", text)):
-            counts[what] += 1 if end == b"push" else -1
+            counts[what.decode(errors="replace")] += 1 if end == b"push" else -1
     return tuple((what, count) for what, count in counts.items() if count)

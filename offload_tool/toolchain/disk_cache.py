@@ -130,6 +130,7 @@ def kept_by_stat(function: Callable[_P, _T]) -> Callable[_P, _T]:
     have relative ones. Arguments are positional, and results consist of JSON's types.
     """
     within = cached_by_stat(function)
+    name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
 
     @functools.wraps(function)
     def wrapper(*args: _P.args, **options: _P.kwargs) -> _T:
@@ -137,7 +138,7 @@ def kept_by_stat(function: Callable[_P, _T]) -> Callable[_P, _T]:
         status = file_stat(path) if path.startswith("/") else None
         if status is None:
             return within(*args, **options)
-        state, call = [*status], f"{function.__name__} {args[1:]}"
+        state, call = [*status], f"{name} {args[1:]}"
         known, results = _by_header().get(path, (None, {}))
         if known == state and call in results:
             return results[call]  # type: ignore[no-any-return]
