@@ -459,7 +459,7 @@ class Trial:
             time.sleep(self.chosen.random())
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        for path in self.build.rglob("*.tmp"):
+        for path in self.build.rglob("*.tmp*"):
             path.unlink()
         self._leave("ours")
         if self.chosen.random() < 0.5:
