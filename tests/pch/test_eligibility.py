@@ -85,6 +85,7 @@ def test_flags_of_files_count(tmp_path: Path) -> None:
 
 LAMBDA = "a lambda outside of functions"
 TEXTS = {
+    "const char *time = P(__TIME, STAMP__);\n": "a pasted macro of the time",
     "template <class T> struct S {};\n": "",
     "extern template class S<int>;\n": "",
     "int f() { return x.template g<int>() + X::template h<int>(); }\n": "",
