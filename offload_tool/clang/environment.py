@@ -35,10 +35,15 @@ _TIME_MACROS = (b"__TIME__", b"__DATE__", b"__TIMESTAMP__")
 _TIME_PIECES = frozenset(
     piece
     for macro in _TIME_MACROS
-    for at in range(4, len(macro) + 1)
-    for piece in (macro[:at], macro[-at - 1 :])
+    for at in range(4, len(macro))
+    for piece in (macro, macro[:at], macro[-at - 1 :])
 )
-"""All of a macro's name, or the longer one of two pieces that are pasted together."""
+"""A macro's name, or the longer one of two pieces that are pasted together."""
+_TIME_NAMES = (
+    rb"\b(?:__(?:DATE|TIME|TIMESTAMP)__\b|[A-Z_]{4,13}(?=[ \t]*[,)#\n]))"
+    rb"|(?:(?<=##)|(?<=## ))[A-Z_]{4,13}\b"
+)
+"""What may be one of these: pieces are operands of ``##``, or end a macro's argument or body."""
 KEY_VARIABLES = ("PATH", "HOME", "LD_LIBRARY_PATH", "GCC_EXEC_PREFIX", *_WHERE)
 OWN_INSTALLATIONS = ("OFFLOAD_ROCM_PATH", "OFFLOAD_DEVICE_LIB_PATH", "OFFLOAD_CUDA_PATH")
 MACHINE_VARIABLES = (
@@ -63,7 +68,7 @@ INSTALLATIONS = (
 
 def has_time_macro(text: bytes) -> bool:
     """Return whether a source or an argument names a macro of the time, or pastes it together."""
-    return not _TIME_PIECES.isdisjoint(re.findall(rb"\b[A-Z_]{4,13}\b", text))
+    return not _TIME_PIECES.isdisjoint(re.findall(_TIME_NAMES, text))
 
 
 def unread_variables(environ: Iterable[str]) -> list[str]:

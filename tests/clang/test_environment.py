@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.clang.environment import front_end_of
+from offload_tool.clang.environment import front_end_of, has_time_macro
 from tests.conftest import Tool, run_tool
 
 INSTRUMENTED = ("-fprofile-instr-generate", "-fcoverage-mapping")
@@ -89,3 +89,16 @@ def test_edited_options(llvm: Tool) -> None:
     command = [llvm("clang++"), "-c"]
     assert front_end_of(command, {**os.environ, "CCC_OVERRIDE_OPTIONS": "#+-g"}).embeds_folder
     assert not front_end_of(command, dict(os.environ)).embeds_folder
+
+
+@pytest.mark.parametrize(
+    "form", ["P({}, {})", "{}##{};", "{} ## {} x", "#define A {}\n#define B {}\n"]
+)
+@pytest.mark.parametrize("macro", ["__TIME__", "__DATE__", "__TIMESTAMP__"])
+def test_macros_of_the_time(macro: str, form: str) -> None:
+    """A macro counts by its name, and in two pieces wherever it is cut."""
+    assert has_time_macro(f"-DNOW={macro}".encode())
+    for at in range(1, len(macro)):
+        assert has_time_macro(form.format(macro[:at], macro[at:]).encode()), at
+    # So is the comment in glibc's bits/types.h.
+    assert not has_time_macro(b"/* Defines __TIME*_T_TYPE macros. */ TIME, x__TIME, STAMP__2)")
