@@ -19,5 +19,5 @@ def counting_launcher(folder: Path) -> str:
 
 def reporting_clang(path: Path, clang: str, version: str) -> str:
     """Make a compiler that says it is of another version."""
-    messages = f"{clang} --version | sed '1s/version [0-9.]*/version {version}/'"
-    return script(path, f'[ "$*" != --version ] || {{ {messages}; exit; }}\nexec {clang} "$@"')
+    command = f"{clang} --version | sed '1s/version [0-9.]*/version {version}/'"
+    return script(path, f'[ "$*" != --version ] || {{ {command}; exit; }}\nexec {clang} "$@"')

@@ -339,8 +339,8 @@ def test_one_command_for_each_source(launched: OneCommand) -> None:
     """The program registers the images of all its targets."""
     found = [image.target_id for image in list_images(launched.build_folder / "saxpy")]
     assert sorted(found) == sorted(["", *TARGETS] * len(SOURCES))
-    messages = launched.call("./saxpy").stdout
-    assert messages.count("fat binary registered") == len(SOURCES) or "no HIP device" in messages
+    printed = launched.call("./saxpy").stdout
+    assert printed.count("fat binary registered") == len(SOURCES) or "no HIP device" in printed
 
 
 def test_one_command_compiles_what_has_changed(launched: OneCommand) -> None:

@@ -139,8 +139,8 @@ def test_keys_and_words_are_the_code_s(judge: jsonschema.Draft202012Validator) -
         for name in CUDA_IMAGE_KINDS.values()
         if name not in {k.name.lower() for k in ImageKind}
     ]
-    args = properties["image_kind"]["anyOf"][0]["enum"]
-    assert args == [
+    kinds = properties["image_kind"]["anyOf"][0]["enum"]
+    assert kinds == [
         None,
         *(kind.name.lower() for kind in ImageKind),
         "unknown",

@@ -280,7 +280,7 @@ def test_self_contained(page: Path) -> None:
         r"<(?:link|img|iframe|object|script|style)|(?:src|href|action|style)=", markup
     )
     [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', markup)
-    sources = [text for _, args, text in _ELEMENT.findall(page.read_text()) if "json" not in args]
+    sources = [text for _, kind, text in _ELEMENT.findall(page.read_text()) if "json" not in kind]
     digests = [hashlib.sha256(text.encode()).digest() for text in (*sources, "")]
     assert set(re.findall(r" 'sha256-(.*?)'", policy)) == {
         base64.b64encode(digest).decode() for digest in digests

@@ -147,7 +147,7 @@ def compare(
     prepare: Callable[[Path], None] = make_project,
     ways: Sequence[Sequence[str]] = (LAUNCH,),
 ) -> str:
-    """Compile behind some words with the driver's results and status; return what the last says."""
+    """Compile in some ways with the driver's results and status; return the last one's messages."""
     driver, *others = in_ways(folder, args, prepare, ways=((), *ways))
     for ours in others:
         assert ours.status == driver.status, ours.said

@@ -82,8 +82,8 @@ class Project:
                 file.unlink()
         environ = {**os.environ, "OFFLOAD_CLANG": self.clang, "PYTHONPATH": str(self.package)}
         done = run_scons(["-k", "-j2", *arguments], cwd=project, env=environ)
-        messages = re.findall(r"precompiled headers: (.*)", done.stdout)
-        self.summaries += messages
+        summaries = re.findall(r"precompiled headers: (.*)", done.stdout)
+        self.summaries += summaries
         found = {
             str(file.relative_to(project)): file.read_bytes()
             for file in project.rglob("*")

@@ -52,8 +52,8 @@ def test_links(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_installing(page: Path) -> None:
     """The package is on no index: pages install a checkout, `-e .` or that of `$CHECKOUT`."""
-    for args in re.findall(r"pip install ([^`&;]*?)(?:[`&;]|$)", page.read_text(), re.MULTILINE):
-        assert "offload-tool" not in re.sub(r'"offload-tool(\[\w+\])? @ \$CHECKOUT"', "", args)
+    for names in re.findall(r"pip install ([^`&;]*?)(?:[`&;]|$)", page.read_text(), re.MULTILINE):
+        assert "offload-tool" not in re.sub(r'"offload-tool(\[\w+\])? @ \$CHECKOUT"', "", names)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

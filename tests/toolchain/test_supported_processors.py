@@ -60,8 +60,8 @@ def test_triples_of_gpus_are_no_devices(text: str, kind: str) -> None:
 @pytest.mark.llvm
 def test_the_compiler_decides(newer_clang: str) -> None:
     """A processor and its features are known if the compiler takes them."""
-    args = ["gfx1030", "gfx9990:xnack+:sramecc-"]
-    devices = targets_of_compiler(args, "hip", compiler(newer_clang))
+    names = ["gfx1030", "gfx9990:xnack+:sramecc-"]
+    devices = targets_of_compiler(names, "hip", compiler(newer_clang))
     assert [device.name for device in devices] == ["gfx1030", "gfx9990:sramecc-:xnack+"]
     assert devices[1].triple == "amdgcn-amd-amdhsa-"
 
@@ -91,9 +91,9 @@ def test_a_compiler_that_is_too_old(llvm: Tool, text: str) -> None:
 def test_the_right_compiler_for_them(llvm23: Tool) -> None:
     """LLVM 23's compiler takes them."""
     clang = llvm23("clang-23")
-    args = ["gfx1310", "gfx1250:sramecc+", "gfx13-generic", "gfx1172"]
+    names = ["gfx1310", "gfx1250:sramecc+", "gfx13-generic", "gfx1172"]
     toolchain = Toolchain((clang,), (), (), (), (), "23.1.4", "", clang, "")
-    devices = targets_of_compiler(args, "hip", lambda: toolchain)
+    devices = targets_of_compiler(names, "hip", lambda: toolchain)
     assert [refusal(toolchain, device) for device in devices] == [None] * 4
 
 

@@ -68,7 +68,7 @@ def scons(folder: Path, installed: Installed) -> str:
 
 
 def calls(registered: list[list[str]]) -> Counter[str]:
-    return Counter(args[0] for args in registered)
+    return Counter(call[0] for call in registered)
 
 
 def names(registered: list[list[str]]) -> list[tuple[str, str]]:
@@ -77,9 +77,9 @@ def names(registered: list[list[str]]) -> list[tuple[str, str]]:
     The name of a static variable ends in a number that depends on the path of its source.
     """
     return sorted(
-        (args[0], re.sub(r"(\.static\.|__static__|\.intern\.|__intern__).*", ".static", args[2]))
-        for args in registered
-        if args[0] not in {"binary", "module"}
+        (call[0], re.sub(r"(\.static\.|__static__|\.intern\.|__intern__).*", ".static", call[2]))
+        for call in registered
+        if call[0] not in {"binary", "module"}
     )
 
 
@@ -121,8 +121,8 @@ def test_program_registers_what_it_has(program: Program, installed: Installed, r
     for sort, count in program.calls.items():
         assert found[sort] == count or (count == -1 and found[sort] > 0), registered
     assert len(names(registered)) == len(set(names(registered)))
-    assert [args for args in registered if args[0] == "binary" and "unknown" in args] == []
-    assert [args for args in registered if args[0] != "module" and args[1] == "-1"] == []
+    assert [call for call in registered if call[0] == "binary" and "unknown" in call] == []
+    assert [call for call in registered if call[0] != "module" and call[1] == "-1"] == []
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_every_image_has_every_kernel(
     (own,) = kernels([build_own(program, installed)], tmp_path / "own").values()
     assert all(found == own for found in targets.values())
 
-    registered = {args[2] for args in run(folder / program.name)[1] if args[0] == "function"}
+    registered = {call[2] for call in run(folder / program.name)[1] if call[0] == "function"}
     assert registered <= own
     if program.calls["function"] != -1:
         assert registered == own
