@@ -32,13 +32,18 @@ OpenMP. Their other variables change messages, temporary files or Objective-C. C
 package's; clang reads CLANG_CONFIG_PATH for z/OS targets. Clang writes ``LLVM_OVERRIDE_PRODUCER``
 into bitcode, and lld ``LLD_VERSION`` into ``.comment`` of code objects."""
 _TIME_MACROS = (b"__TIME__", b"__DATE__", b"__TIMESTAMP__")
-_TIME_PIECES = frozenset(
-    piece
-    for macro in _TIME_MACROS
-    for at in range(4, len(macro))
-    for piece in (macro, macro[:at], macro[-at - 1 :])
-)
-"""A macro's name, or the longer one of two pieces that are pasted together."""
+
+
+def pasted_pieces(macro: bytes, end: int) -> set[bytes]:
+    """Return a macro's beginnings from 4 bytes on, and its ends from `end` bytes on.
+
+    Of two pieces that are pasted together, one is of these if `end` is its length less 3, or less.
+    """
+    size = len(macro)
+    return {macro[:at] for at in range(4, size)} | {macro[-at:] for at in range(end, size)}
+
+
+_TIME_PIECES = {*_TIME_MACROS}.union(*(pasted_pieces(macro, 5) for macro in _TIME_MACROS))
 _TIME_NAMES = (
     rb"\b(?:__(?:DATE|TIME|TIMESTAMP)__\b|[A-Z_]{4,13}(?=[ \t]*[,)#\n]))"
     rb"|(?:(?<=##)|(?<=## ))[A-Z_]{4,13}\b"

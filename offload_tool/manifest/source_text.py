@@ -29,6 +29,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from offload_tool.clang.argument_files import all_args, possible_files
+from offload_tool.clang.environment import pasted_pieces
 from offload_tool.io.file_digests import content_of, file_stat
 from offload_tool.toolchain.disk_cache import kept_by_stat
 from offload_tool.toolchain.identity import has_configuration
@@ -40,11 +41,9 @@ _DIRECTIVE = rb"(?m)^[ \t]*(?:#|%:|\?\?=)[ \t]*(if|elif|define)\b([^\n]*)"
 _EMBED = rb"(?:#|%:|\?\?=)(?:\s|/\*.*?\*/)*embed\b"
 _DEFINITION = rb"\s*\w*(\([^)]*\))?(.*)"
 _TEST = rb"\b__has_(?:include(?:_next)?|embed)\b"
-_PIECES = (
-    rb"\b(?:__ha(?:s(?:_(?:i(?:n(?:c(?:l(?:ud?)?)?)?)?|include_(?:n(?:ex?)?)?|e(?:m(?:be?)?)?)?)?)?"
-    rb"|_?h?as_(?:include(?:_next)?|embed))\b"
-)
-"""The longer one of two pieces that are pasted together."""
+_MACROS = (b"__has_include", b"__has_include_next", b"__has_embed")
+_OF_MACROS = set[bytes]().union(*(pasted_pieces(macro, len(macro) - 3) for macro in _MACROS))
+_PIECES = rb"\b(?:%b)\b" % b"|".join(_OF_MACROS.difference(_MACROS))
 _OF_PIECES = (b"__ha", b"as_include", b"as_embed")
 _ARGUMENT = rb"\s*\(\s*(?:\"([^\"\n]+)\"|<([^>\n]+)>)"
 _WRAPPER = rb"\s*(\w+)\(\s*(\w+)\s*\)\s*" + _TEST + rb"\s*\(\s*\2\s*\)\s*"

@@ -127,7 +127,7 @@ def kept_by_stat(function: Callable[_P, _T]) -> Callable[_P, _T]:
     """Cache a function of a file's content as `cached_by_stat` does, and for later processes.
 
     These get the results for files with absolute names: in depfiles, those of the working directory
-    have relative ones. Arguments are positional, and results consist of JSON's types.
+    have relative ones. Results consist of JSON's types.
     """
     within = cached_by_stat(function)
     name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
@@ -138,7 +138,7 @@ def kept_by_stat(function: Callable[_P, _T]) -> Callable[_P, _T]:
         status = file_stat(path) if path.startswith("/") else None
         if status is None:
             return within(*args, **options)
-        state, call = [*status], f"{name} {args[1:]}"
+        state, call = [*status], f"{name} {args[1:]}{options or ''}"
         known, results = _by_header().get(path, (None, {}))
         if known == state and call in results:
             return results[call]  # type: ignore[no-any-return]
