@@ -128,7 +128,8 @@ def _commands(
     for image in images:
         Path(image).write_bytes(b"")
     _query(queries, [[package if arg == name else arg for arg in packager.args]])
-    (text,) = _query(queries, [[*args, "--dry-run"]])
+    # Several jobs would print into each other's lines.
+    (text,) = _query(queries, [[*args, "--wrapper-jobs=1", "--dry-run"]])
     # Reject any other output: the list of commands may be incomplete.
     lines = [_COMMAND.fullmatch(line) for line in text.splitlines()]
     found = [[line[1], *line[2].split(" ")] for line in lines if line is not None]
