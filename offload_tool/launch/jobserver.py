@@ -15,11 +15,15 @@ Another client may take a token between poll and read, so reads must not block. 
 again gives a descriptor with its own flags (all clients share those of the inherited one).
 
 Builds without either (Ninja before 1.13) start many launches at once. They share the cores of the
-machine, by a lock on one file for each, which the kernel releases if a process is killed::
+machine, by a lock on one file for each, which the kernel releases if a process is killed. Machines
+with one home folder have files of their own::
 
-    <cache folder>/core-0   core-1   core-2   core-3
+    <cache folder>/cores/HOST-0   HOST-1   HOST-2   HOST-3   HOST-wanted
 
-A launch always runs one process, and holds a lock for it if one is free.
+A launch waits some seconds for its first core, and keeps it until its processes have ended. As long
+as one waits, it shares a lock on the last file, and no other takes a further core. Then it runs one
+process all the same: those that hold the cores may have been stopped. Launchers and clusters
+compile elsewhere, so that a launch with one does not wait.
 
 Source: the GNU make manual, "POSIX Jobserver Interaction"; make 4.3 and Ninja 1.13, observed.
 """
@@ -29,6 +33,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -39,6 +44,10 @@ from offload_tool.toolchain.disk_cache import cache_folder
 _AUTH = ("--jobserver-auth=", "--jobserver-fds=")
 _FIFO = "fifo:"
 _JOBS = "OFFLOAD_LAUNCH_JOBS"
+_ELSEWHERE = ("OFFLOAD_LAUNCHER", "OFFLOAD_DIST")
+_PATIENCE = 5.0
+"""Seconds to wait for the first core."""
+_POLL = 0.02
 
 
 class Slots:
@@ -99,40 +108,80 @@ class _Cores(Slots):
 
     is_shared = True
 
-    def __init__(self, cores: int, folder: str) -> None:
+    def __init__(self, cores: int, folder: str, patience: float) -> None:
+        """`patience` is how long to wait for the first core, in seconds."""
         super().__init__(f"{cores} cores, shared", 0)
-        self._files = [os.path.join(folder, f"core-{number}") for number in range(cores)]
+        host = os.path.join(folder, os.uname().nodename.replace("/", "_"))
+        self._files = [f"{host}-{number}" for number in range(cores)]
+        self._wanted = f"{host}-wanted"
+        self._patience = patience
         self._locks: list[int] = []
 
     def take(self) -> bool:
-        lock = self._free_core()
-        if lock is not None:
-            self._locks.append(lock)
-        elif self._taken:
+        has_core = False
+        with suppress(OSError):  # files cannot be locked here
+            has_core = self._has_core()
+        if self._taken and not has_core:
             return False
         self._taken += 1
         return True
 
     def give(self) -> None:
         self._taken -= 1
-        while len(self._locks) > self._taken:
+        while len(self._locks) > max(self._taken, 1):
             os.close(self._locks.pop())
 
     def give_all(self) -> None:
-        self._taken = 1
-        self.give()
+        self._taken = 0
+        while self._locks:
+            os.close(self._locks.pop())
+
+    def _has_core(self) -> bool:
+        """Lock a core for one process more than run; return False if none is free."""
+        while len(self._locks) <= self._taken:
+            lock = self._further_core() if self._taken else self._first_core()
+            if lock is None:
+                return False
+            self._locks.append(lock)
+        return True
+
+    def _first_core(self) -> int | None:
+        lock, wanted = self._free_core(), None
+        until = time.monotonic() + self._patience
+        try:
+            while lock is None and time.monotonic() < until:
+                wanted = wanted or _lock(self._wanted, fcntl.LOCK_SH)
+                time.sleep(_POLL)
+                lock = self._free_core()
+        finally:
+            if wanted is not None:
+                os.close(wanted)
+        return lock
+
+    def _further_core(self) -> int | None:
+        wanted = _lock(self._wanted, fcntl.LOCK_EX)
+        if wanted is None:
+            return None
+        os.close(wanted)
+        return self._free_core()
 
     def _free_core(self) -> int | None:
-        for name in self._files:
-            with suppress(OSError):
-                lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BaseException:
-                    os.close(lock)
-                    raise
-                return lock
+        locks = (_lock(name, fcntl.LOCK_EX) for name in self._files)
+        return next((lock for lock in locks if lock is not None), None)
+
+
+def _lock(name: str, operation: int) -> int | None:
+    """Return the descriptor of a file that is locked now; None if another holds it."""
+    lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, operation | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
         return None
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
 
 
 def slots_of(environ: Mapping[str, str]) -> Slots:
@@ -148,8 +197,11 @@ def slots_of(environ: Mapping[str, str]) -> Slots:
         return Slots(f"{_JOBS}={named}", int(named) - 1)
     cores = len(os.sched_getaffinity(0))
     try:
-        return _Cores(cores, cache_folder())
-    except CompilerError:  # there is no such folder
+        patience = 0.0 if any(map(environ.get, _ELSEWHERE)) else _PATIENCE
+        folder = os.path.join(cache_folder(), "cores")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        return _Cores(cores, folder, patience)
+    except (CompilerError, OSError):  # no folder is to be had
         return Slots(f"{cores} cores", cores - 1)
 
 

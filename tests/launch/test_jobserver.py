@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -95,18 +99,76 @@ def test_make_flags(
     assert (tmp_path / "file").read_text() == "x"
 
 
-def test_cores_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All launches together take one slot for each core, but each has one at least."""
+@pytest.fixture
+def cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have three cores, of which no other launches know."""
     monkeypatch.setattr(jobserver, "cache_folder", lambda: str(tmp_path))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
+
+
+@pytest.mark.usefixtures("cores")
+def test_cores_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All launches together take one slot for each core, but each has one at least, in the end."""
+    monkeypatch.setattr(jobserver, "_PATIENCE", 0.1)
     first, second, third = (slots_of({}) for _ in range(3))
     assert [each.take() for each in (first, first, second, third)] == [True] * 4
     assert not any(each.take() for each in (first, second, third))
     first.give()
-    assert [second.take(), first.take()] == [True, False]
+    assert not third.take()  # its first process has that core now
+    second.give()  # its core stays its own
+    assert not third.take()
     for each in (first, second, third):
         each.give_all()
     assert [third.take() for _ in range(4)] == [True, True, True, False]
+
+
+@pytest.mark.usefixtures("cores")
+def test_first_process_waits_for_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch without a core gets the next one, before others get a further one."""
+    old, new = slots_of({}), slots_of({})
+    assert all(old.take() for _ in range(3))
+    tried = []
+
+    def sleep(_: float) -> None:
+        old.give()
+        tried.append(old.take())
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert new.take()
+    assert tried == [False]
+    new.give_all()
+    assert old.take()
+
+
+@pytest.mark.usefixtures("cores")
+def test_machines_with_one_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each machine has its own cores."""
+    monkeypatch.setattr(time, "sleep", pytest.fail)
+    names = iter(("one", "one/two"))
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename=next(names)))
+    first, second = slots_of({}), slots_of({})
+    assert [each.take() for each in [first, second] * 3] == [True] * 6
+
+
+@pytest.mark.usefixtures("cores")
+@pytest.mark.parametrize("name", ["OFFLOAD_LAUNCHER", "OFFLOAD_DIST"])
+def test_passes_elsewhere_wait_for_no_core(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a launcher or with a cluster, each launch runs one process at once."""
+    monkeypatch.setattr(time, "sleep", pytest.fail)
+    assert all(slots_of({name: "ccache"}).take() for _ in range(5))
+
+
+@pytest.mark.usefixtures("cores")
+def test_locks_are_not_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where files cannot be locked, each launch runs one process at once."""
+
+    def flock(*_: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(time, "sleep", pytest.fail)
+    slots = slots_of({})
+    assert [slots.take() for _ in range(2)] == [True, False]
 
 
 @pytest.mark.parametrize("sort", ["fifo", "descriptors"])
