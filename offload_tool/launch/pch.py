@@ -26,8 +26,8 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
 
 from offload_tool.clang.depfile import clang_depfile, read_depfile
@@ -135,7 +135,8 @@ class PlannedPchs:
         os.makedirs(FOLDER, exist_ok=True)
         if self._leaves_mark(recipe, candidate, job.source):
             return _NEW
-        with _locked(sibling(recipe.file, ".lock"), waits=waits):
+        with open(sibling(recipe.file, ".lock"), "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
             if (found := pch.find_state(recipe, job.source)) is not None:
                 return found
             state = pch.states(recipe)[0]
@@ -236,17 +237,6 @@ def _judge(
         front.args, front.is_replaced = (), True
     how = f"without a precompiled header: {reason}" if reason else "with the precompiled header"
     report(f"{job.target}: {how}")
-
-
-@contextmanager
-def _locked(name: str, *, waits: bool) -> Iterator[None]:
-    """Hold a lock; raise BlockingIOError if another process holds it, unless this one waits."""
-    descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _remove_unused() -> None:
