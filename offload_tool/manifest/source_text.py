@@ -5,6 +5,7 @@ they find; those they miss appear only in the text of the files::
 
     #if __has_include(<x.h>)                                x.h
     #define HAS(n) __has_include(n)    #if HAS("x.h")       x.h
+    #define HAS __has_include          #if HAS(<x.h>)       x.h
     #define NAME <x.h>    #if __has_include(NAME)           unknown: the preprocessor must run
     #if PASTE(__has_, include)(<x.h>)                       unknown
 
@@ -46,7 +47,7 @@ _OF_MACROS = set[bytes]().union(*(pasted_pieces(macro, len(macro) - 3) for macro
 _PIECES = rb"\b(?:%b)\b" % b"|".join(_OF_MACROS.difference(_MACROS))
 _OF_PIECES = (b"__ha", b"as_include", b"as_embed")
 _ARGUMENT = rb"\s*\(\s*(?:\"([^\"\n]+)\"|<([^>\n]+)>)"
-_WRAPPER = rb"\s*(\w+)\(\s*(\w+)\s*\)\s*" + _TEST + rb"\s*\(\s*\2\s*\)\s*"
+_WRAPPER = rb"\s*(\w+)(?:\(\s*(\w+)\s*\)\s*" + _TEST + rb"\s*\(\s*\2\s*\)|\s+" + _TEST + rb")\s*"
 
 
 class HasIncludeNames(NamedTuple):
@@ -56,25 +57,30 @@ class HasIncludeNames(NamedTuple):
     unknown: bool = False
     wrappers: Sequence[str] = ()
     """Macros that only pass their argument on, defined by the file."""
+    aliases: Sequence[str] = ()
+    """Macros that are the test itself."""
 
 
 def has_include_names(read: Iterable[str]) -> dict[str, HasIncludeNames]:
     """Return the names that each of the files tests."""
     found = {path: HasIncludeNames(*_names_in(path, _TEST)) for path in read}
-    wrappers = sorted({name for each in found.values() for name in each.wrappers})
-    if not wrappers:
-        return found
-    test = rb"\b(?:%b)\b" % "|".join(wrappers).encode()
-    for path, direct in found.items():
-        more = HasIncludeNames(*_names_in(path, test))
-        unknown = direct.unknown or more.unknown
-        found[path] = HasIncludeNames((*direct.names, *more.names), unknown)
+    wrappers = {name for each in found.values() for name in each.wrappers}
+    aliases = {name for each in found.values() for name in each.aliases}
+    for macros, is_literal in ((wrappers, False), (aliases, True)):
+        test = rb"\b(?:%b)\b" % "|".join(sorted(macros)).encode()
+        for path, known in found.items() if macros else ():
+            more = HasIncludeNames(*_names_in(path, test, is_literal=is_literal))
+            unknown = known.unknown or more.unknown
+            found[path] = known._replace(names=(*known.names, *more.names), unknown=unknown)
     return found
 
 
 @kept_by_stat
-def _names_in(path: str, test: bytes) -> Sequence[Any]:
-    """Return the names that a file tests by the macros that the pattern `test` matches."""
+def _names_in(path: str, test: bytes, *, is_literal: bool = True) -> Sequence[Any]:
+    """Return the names that a file tests by the macros that the pattern `test` matches.
+
+    `is_literal`: these do not expand their argument.
+    """
     text = re.sub(_CONTINUATION, b"", content_of(path))
     if test == _TEST and not any(piece in text for piece in _OF_PIECES):  # ten times as fast
         return HasIncludeNames()
@@ -86,22 +92,23 @@ def _names_in(path: str, test: bytes) -> Sequence[Any]:
     named = (found for each in (text, plain) for found in re.finditer(test + _ARGUMENT, each))
     names = tuple(dict.fromkeys(_decoded(found[1] or found[2]) for found in named))
     wrappers: list[str] = []
+    aliases: list[str] = []
     unknown = is_pasted and re.search(_PIECES, plain) is not None
     for directive in re.finditer(_DIRECTIVE, plain):
         condition = directive[2]
-        is_literal = test == _TEST or is_outside
-        wrapper = re.fullmatch(_WRAPPER, condition)
-        if wrapper is not None:
-            wrappers.append(wrapper[1].decode())
-            continue
+        is_spelled = is_literal or is_outside
         if directive[1] == b"define":
+            macro = re.fullmatch(_WRAPPER, condition)
+            if macro is not None:
+                (wrappers if macro[2] else aliases).append(macro[1].decode())
+                continue
             parameters, condition = re.findall(_DEFINITION, condition)[0]
-            is_literal = not parameters and is_outside
+            is_spelled = not parameters and is_outside
         condition = re.sub(rb"\bdefined\s*\(?\s*" + test, b"", condition)
         for use in re.finditer(test, condition):
             argument = re.match(_ARGUMENT, condition[use.end() :])
-            unknown |= argument is None or not (argument[1] or is_literal)
-    return HasIncludeNames(names, unknown, tuple(wrappers))
+            unknown |= argument is None or not (argument[1] or is_spelled)
+    return HasIncludeNames(names, unknown, tuple(wrappers), tuple(aliases))
 
 
 @kept_by_stat

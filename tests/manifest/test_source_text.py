@@ -23,6 +23,11 @@ KNOWN = {
         WRAPPER + '#ifdef HAS\n#if HAS("x.h") || defined(HAS) && HAS( "y.h" )\n',
         ["x.h", "y.h"],
     ),
+    "another name": (
+        "#ifdef __has_include\n#define HAS __has_include\n#else\n#define HAS(...) 0\n#endif\n"
+        '#if defined HAS && HAS(<x.h>) || HAS ("y.h")\n',
+        ["x.h", "y.h"],
+    ),
     "in a comment": ("// see __has_include\n/* #if __has_include(WHAT) */\n", NONE),
     "not in a directive": ('const char* text = "__has_include";\n', NONE),
     "with a limit": ("#if __has_embed(<x.bin> limit(1)) == 1\n", ["x.bin"]),
@@ -39,7 +44,9 @@ UNKNOWN = {
     "wrapper of a wrapper": f'{WRAPPER}#define B(x) HAS(x)\n#if B("x.h")\n',
     "wrapper by another name": f'{WRAPPER}#define B HAS\n#if B("x.h")\n',
     "wrapper of a macro": f"{WRAPPER}#if HAS(NAME)\n",
-    "another name": "#define HAS __has_include\n#if HAS(<x.h>)\n",
+    "another name of a macro": "#define HAS __has_include\n#if HAS(NAME)\n",
+    "another name in a macro": "#define HAS __has_include\n#define ASK HAS(<LIB/x.h>)\n",
+    "another name of another name": "#define HAS __has_include\n#define B HAS\n#if B(<x.h>)\n",
     **IN_ANGLES,
 }
 
