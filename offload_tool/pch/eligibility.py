@@ -55,6 +55,13 @@ _PAIRS = (
     rb"\b(?=\w+[ \t]*\([ \t]*\\?\"([^\"\\]*))(push|pop)_macro\b",
 )
 """Pragmas that clang forgets after a PCH that leaves them open: the subject, and push or pop."""
+_WHOLE_GUARD = (
+    rb"(?s)\s*#\s*(?:ifndef\s+|if\s+!\s*defined\s*\(?\s*)(\w+)[ \t)]*\n\s*#[ \t]*define[ \t]+\1"
+    rb"(?=\s)([^\n]*\n.*)#[ \t]*endif\s*"
+)
+_CONDITION = rb"(?m)^[ \t]*#[ \t]*(if|el|endif)"
+_UNDEFINED = rb"\bundef[ \t]+(\w+)"
+_RESTORED = rb"\bpop_macro[ \t]*(?:\([ \t]*\\?\"([^\"\\]*))?"
 _OF_COMPILERS = ("/lib/clang/", "/crt/host_runtime.h")
 """Parts of the names of headers that were examined: their variables in sections are constants, and
 other conditions end their pragmas."""
@@ -247,3 +254,31 @@ def _unbalanced_pragmas_in(name: str) -> Sequence[tuple[str, int]]:
         for what, end in re.findall(pattern, re.sub(_SPLICE, b"", text)):
             counts[what.decode(errors="replace")] += 1 if end == b"push" else -1
     return tuple((what, count) for what, count in counts.items() if count)
+
+
+@kept_by_stat
+def guard_of(name: str) -> str:
+    """Return the macro whose definition leaves nothing of a header; "" if there is none."""
+    text = _blanked(_with_whole_lines(content_of(name)))
+    found = re.fullmatch(_WHOLE_GUARD, text)
+    if found is None or b"%:" in text or b"??" in text:
+        return ""
+    depth = 0
+    for condition in re.findall(_CONDITION, found[2]):
+        depth += (condition == b"if") - (condition == b"endif")
+        if depth < 0 or (not depth and condition == b"el"):
+            return ""
+    return "" if depth else str(found[1].decode())
+
+
+@kept_by_stat
+def undefined_macros(name: str) -> Sequence[str]:
+    """Return the macros that a file undefines, or restores; "" is any."""
+    text = content_of(name)
+    if b"pop_macro" not in text and not re.search(rb"undef|\\\s*\n", text):
+        return ()
+    text = _with_whole_lines(text)
+    return [
+        each.decode(errors="replace")
+        for each in (*re.findall(_UNDEFINED, _blanked(text)), *re.findall(_RESTORED, text))
+    ]

@@ -43,7 +43,7 @@ from offload_tool.io.file_digests import (
 from offload_tool.io.paths import remove
 from offload_tool.manifest import manifest_path
 from offload_tool.passes.command import Command
-from offload_tool.pch.eligibility import reason_of_headers
+from offload_tool.pch.eligibility import guard_of, reason_of_headers, undefined_macros
 from offload_tool.pch.include_prefix import (
     Candidate,
     absolute_name,
@@ -188,26 +188,32 @@ class UsablePch(NamedTuple):
 
         of_pch = {*self.inputs, *_absolute_names(self.inputs, self.recipe.folder)}
         read = read_depfile(command.depfile) if command.depfile else []
+        own = [name for name in (command.source, *read) if name not in of_pch]
         for name in self._chain():
             if name not in read:
                 return f"'{name}' was not found where its source leads to"
-        for name in [command.source, *read]:
-            if name in of_pch:
-                continue
+        for name in own:
             if mapped_name(name, self.naming) != name:
                 return (
                     f"'{name}' is absolute, in a folder that a precompiled header has as relative"
                 )
-            if other := self._name_inside(name):
+            if other := self._name_inside(name, own):
                 return f"'{name}' can be included twice, and is '{other}' in the precompiled header"
         return ""
 
-    def _name_inside(self, name: str) -> str:
-        """Return the PCH's name of a file that may be read again; "" if equal or none."""
+    def _name_inside(self, name: str, own: Sequence[str]) -> str:
+        """Return the PCH's name of a file of which more may be read; "" if equal or none.
+
+        `own` are the files that only the source reads.
+        """
         inside = _identities(self.recipe.file, self.inputs)
         found = inside.get(identity(name), "")
         shown = Names.of(self.candidate.headers, self.recipe.folder).shown(found)
-        return "" if not found or shown == name or has_pragma_once(found) else shown
+        if not found or shown == name or has_pragma_once(found):
+            return ""
+        undefined = _undefined_in(self.recipe.file, self.inputs).union(*map(undefined_macros, own))
+        guard = guard_of(found)
+        return shown if not guard or undefined & {guard, ""} else ""
 
 
 @lru_cache(maxsize=64)
@@ -220,6 +226,11 @@ def _identities(_pch: str, inputs: tuple[str, ...]) -> dict[str, str]:
     found = {identity(name): name for name in reversed(inputs)}
     found.pop("", None)
     return found
+
+
+@cached_by_stat
+def _undefined_in(_pch: str, inputs: tuple[str, ...]) -> frozenset[str]:
+    return frozenset[str]().union(*map(undefined_macros, inputs))
 
 
 def args_without_source(args: Iterable[str]) -> tuple[str, ...]:

@@ -51,6 +51,12 @@ SHOWN = "#ifdef SEEN\nextern const int seen = 1;\n#endif\n"
 """Shows whether the header was read: sources that get a different result compile, too."""
 
 
+LIST = "inline const char* NAMED() { return __FILE__; }\n"
+GUARDED_LIST = (
+    f"// text\n#ifndef LIST_H\n#define LIST_H\n{LIST}#if 1\n#else\n#endif\n#endif // LIST_H\n"
+)
+
+
 class Case(NamedTuple):
     """A project, and the reason why its source ``k.hip`` uses no PCH of ``maker.hip``."""
 
@@ -68,6 +74,17 @@ def asks(what: str, where: str = "h.h", **files: str) -> dict[str, str]:
     return {**files, where: text, "k.hip": f"{BASE['k.hip']}int k = asked();\n"}
 
 
+def again(text: str, before: str = "", use: str = "const char* k = second();\n") -> dict[str, str]:
+    """Return a project whose source reads a header of the PCH again, by another name."""
+    return {
+        "list.h": text,
+        "h.h": f'{H}#define NAMED first_name\n#include "list.h"\n#undef NAMED\n',
+        "k.hip": f'{BASE["k.hip"]}{before}#define NAMED second\n#include "below/../list.h"\n{use}',
+        "maker.hip": BASE["maker.hip"],
+    }
+
+
+AGAIN = "'below/../list.h' can be included twice, and is 'list.h' in the precompiled header"
 SKIPPED = {
     "h.h": f"{H}#define SEEN\n",
     "maker.hip": f'#include "h.h"\n{SHOWN}',
@@ -159,15 +176,13 @@ CASES = {
         ENDS.format("inc/launch.h:2"),
         source="src/k.hip",
     ),
-    "read again by another name": Case(
-        {"list.h": "#define LISTED __FILE__\ninline const char* NAMED() { return LISTED; }\n"}
-        | {"h.h": f'{H}#define NAMED first_name\n#include "list.h"\n#undef NAMED\n'}
-        | {
-            "k.hip": f'{BASE["k.hip"]}#define NAMED second\n#include "below/../list.h"\n'
-            "const char* k = second();\n"
-        }
-        | {"maker.hip": BASE["maker.hip"]},
-        "'below/../list.h' can be included twice, and is 'list.h' in the precompiled header",
+    "read again by another name": Case(again(LIST), AGAIN),
+    "guarded, read again by another name": Case(again(GUARDED_LIST, use="")),
+    "guarded in part, read again": Case(
+        again(f"#ifndef LIST_H\n#define LIST_H\n#endif\n{LIST}"), AGAIN
+    ),
+    "guard undefined, read again": Case(
+        again(GUARDED_LIST, "#undef LIST_H\n"), AGAIN, is_harmless=True
     ),
     "a macro before it": Case(
         asks("X + 0", **{"a.h": f'{ONCE}#define X 1\n#include "h.h"\n'}), ENDS.format("a.h:2")

@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool.pch.eligibility import reason_of_flags, reason_of_headers
+from offload_tool.pch.eligibility import (
+    guard_of,
+    reason_of_flags,
+    reason_of_headers,
+    undefined_macros,
+)
 from tests.conftest import found_toolchain
 
 DEVICE = "-x hip --cuda-device-only --offload-arch=gfx90a --no-gpu-bundle-output -c -nogpuinc"
@@ -201,3 +206,49 @@ def test_inline_device_variables(tmp_path: Path, text: str) -> None:
     assert reason_of_headers("device", [str(header)]) == ""
     expected = f"'{header}:{3 if len(text.splitlines()) > 1 else 2}' has an inline device variable"
     assert reason_of_headers("host", [str(header)]) == (expected if DEVICE_VARIABLES[text] else "")
+
+
+@pytest.mark.parametrize(
+    ("text", "guard"),
+    [
+        ("#ifndef A\n#define A\nint a;\n#endif\n", "A"),
+        (
+            "// text\n # if !defined(A) //\n#\tdefine A 1\n#if 1\n#else\n#endif\n#endif /* A */",
+            "A",
+        ),
+        ("#ifndef A\n#define A\\\n\n#endif\n", "A"),
+        ('#ifndef A\n#define A\nauto a = "\\\n#endif";\n#endif\n', "A"),
+        ("#ifndef A\n#define AB\n#endif\n", ""),
+        ("#ifndef A\n#define A\n#else\nint a;\n#endif\n", ""),
+        ("#ifndef A\n#define A\n#elif B\n#endif\n", ""),
+        ("#ifndef A\n#define A\n#endif\n#if 1\nint a;\n#endif\n", ""),
+        ("#ifndef A\n#define A\n%:endif\nint a;\n%:if 1\n#endif\n", ""),
+        ("#ifndef A\n#define A\n#endif\nint a;\n", ""),
+        ("int a;\n#ifndef A\n#define A\n#endif\n", ""),
+        ("#if !defined A && B\n#define A\n#endif\n", ""),
+        ('#ifndef A\n#define A\nR"(\n#if 1\n)"\n#endif\nint a;\n#if 1\n#endif\n', ""),
+        ("#pragma once\n", ""),
+    ],
+)
+def test_guards(text: str, guard: str, tmp_path: Path) -> None:
+    """A header is guarded by a macro if nothing of it is left once that is defined."""
+    header = tmp_path / "a.h"
+    header.write_text(text)
+    assert guard_of(str(header)) == guard
+
+
+@pytest.mark.parametrize(
+    ("text", "macros"),
+    [
+        ("#define A\n", []),
+        ("#undef A\n%: undef /* text */ B // C\n#un\\\ndef D\n", ["A", "B", "D"]),
+        ("// #undef A\nconst char* undef;\n", []),
+        ('#pragma pop_macro("A")\n_Pragma("pop_macro(\\"B\\")")\n', ["A", "B"]),
+        ("#define POP(x) DO(pop_macro(#x))\n", [""]),
+    ],
+)
+def test_undefined_macros(text: str, macros: list[str], tmp_path: Path) -> None:
+    """What a file undefines is no guard any more; "" stands for any macro."""
+    header = tmp_path / "a.h"
+    header.write_text(text)
+    assert [*undefined_macros(str(header))] == macros
