@@ -260,7 +260,7 @@ class StagedSteps:
     def _insert(self, steps: list[Step]) -> None:
         """Insert the decision, and split the front end's job if its backend can be cut off."""
         front = self._front
-        bitcode = f"{self._output}.bc"
+        bitcode = f"{front.messages_file}.bc"  # the output may be beside the object
         jobs = self._stages.jobs(front.args, bitcode)
         if not jobs and not self._linkers:
             return

@@ -418,6 +418,17 @@ def test_cut_off(flags: str, project: Project) -> None:
     assert compiled() == ALL
 
 
+def test_bitcode_is_a_temporary_file(project: Project) -> None:
+    """Where the host pass writes the object itself, no bitcode is left beside that."""
+    project.launch = ALWAYS_IN_STAGES
+    project.flags += ["-O1", "-flto", "-ffat-lto-objects"]
+    project.build()
+    names = {*project.folder.iterdir()}
+    project.edit(*EDITS["a comment"])
+    project.build()
+    assert {*project.folder.iterdir()} == names
+
+
 def test_messages_of_both_stages(project: Project) -> None:
     """What the front end prints is printed if the backend runs, too."""
     project.launch = ALWAYS_IN_STAGES
