@@ -190,7 +190,8 @@ class _Maker:
         )
 
     def _forced(self, flag: str, name: str, text: str) -> str:
-        words = flag.split()
+        # Clang's job of the preprocessed text gets -Xclang's flags, too, but no -I.
+        words = flag.split()[-1:] if self.state.keeps_temporaries else flag.split()
         where = self.rng.choice(["", *(f"{folder}/" for folder in _given(self.state, quoted=True))])
         self.state.files[where + name] = text
         added = [*words, name] if len(words) == 1 else [*words, "-Xclang", name]
