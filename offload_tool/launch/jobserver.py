@@ -21,9 +21,9 @@ with one home folder have files of their own::
     <cache folder>/cores/HOST-0   HOST-1   HOST-2   HOST-3   HOST-wanted
 
 A launch waits some seconds for its first core, and keeps it until its processes have ended. As long
-as one waits, it shares a lock on the last file, and no other takes a further core. Then it runs one
-process all the same: those that hold the cores may have been stopped. Launchers and clusters
-compile elsewhere, so that a launch with one does not wait.
+as one waits, it shares a lock on the last file, and no other takes a further core. If the time has
+passed, it runs one process all the same: those that hold the cores may have been stopped. A launch
+with a launcher or cluster does not wait, since passes may run elsewhere.
 
 Source: the GNU make manual, "POSIX Jobserver Interaction"; make 4.3 and Ninja 1.13, observed.
 """
@@ -104,7 +104,7 @@ class Slots:
 
 
 class _Cores(Slots):
-    """A slot for each core, shared by this user's launches."""
+    """A slot for each core, shared by this user's launches on this machine."""
 
     is_shared = True
 

@@ -29,7 +29,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.argument_files import possible_files
@@ -189,6 +189,12 @@ class UsablePch(NamedTuple):
         of_pch = {*self.inputs, *_absolute_names(self.inputs, self.recipe.folder)}
         read = read_depfile(command.depfile) if command.depfile else []
         own = [name for name in (command.source, *read) if name not in of_pch]
+
+        @cache
+        def undefined() -> frozenset[str]:
+            in_pch = _undefined_in(self.recipe.file, self.inputs)
+            return in_pch.union(*map(undefined_macros, own))
+
         for name in self._chain():
             if name not in read:
                 return f"'{name}' was not found where its source leads to"
@@ -197,23 +203,22 @@ class UsablePch(NamedTuple):
                 return (
                     f"'{name}' is absolute, in a folder that a precompiled header has as relative"
                 )
-            if other := self._name_inside(name, own):
+            if other := self._name_inside(name, undefined):
                 return f"'{name}' can be included twice, and is '{other}' in the precompiled header"
         return ""
 
-    def _name_inside(self, name: str, own: Sequence[str]) -> str:
+    def _name_inside(self, name: str, undefined: Callable[[], frozenset[str]]) -> str:
         """Return the PCH's name of a file of which more may be read; "" if equal or none.
 
-        `own` are the files that only the source reads.
+        `undefined` returns the macros that a file of the pass undefines: see `undefined_macros`.
         """
         inside = _identities(self.recipe.file, self.inputs)
         found = inside.get(identity(name), "")
         shown = Names.of(self.candidate.headers, self.recipe.folder).shown(found)
         if not found or shown == name or has_pragma_once(found):
             return ""
-        undefined = _undefined_in(self.recipe.file, self.inputs).union(*map(undefined_macros, own))
         guard = guard_of(found)
-        return shown if not guard or undefined & {guard, ""} else ""
+        return "" if guard and undefined().isdisjoint((guard, "")) else shown
 
 
 @lru_cache(maxsize=64)
