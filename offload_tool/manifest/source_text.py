@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 from offload_tool.clang.argument_files import all_args, possible_files
 from offload_tool.clang.environment import pasted_pieces
-from offload_tool.io.file_digests import content_of, file_stat
+from offload_tool.io.file_digests import content_of, digest_of, file_stat
 from offload_tool.toolchain.disk_cache import kept_by_stat
 from offload_tool.toolchain.identity import has_configuration
 
@@ -116,6 +116,15 @@ def has_embed(path: str) -> bool:
     """Return whether a file may have an ``#embed``."""
     text = re.sub(_CONTINUATION, b"", content_of(path))
     return b"embed" in text and re.search(_EMBED, text, re.DOTALL) is not None
+
+
+@kept_by_stat
+def code_digest(path: str) -> str:
+    """Return a digest of a file without comments, empty lines, and blanks around lines."""
+    text = content_of(path)
+    if b'R"' not in text:  # a raw string may look as if it had comments
+        text = re.sub(_COMMENT, lambda match: match[1] or b" ", text)
+    return digest_of(b"\n".join(filter(None, map(bytes.strip, text.split(b"\n")))))
 
 
 def _decoded(name: bytes) -> str:

@@ -415,7 +415,7 @@ def _reason_against(recipe: PchRecipe, candidate: Candidate, names: Names, least
         return f"the folder of '{wrong}' is spelled in two ways"
     if any(arg.startswith(MAP) for arg in recipe.args) and (naming or names.options):
         return f"{MAP} in its flags, and relative names of headers: name folders absolutely"
-    reason, is_guarded = reason_of_probe(recipe, names.options, naming, entered)
+    reason, is_guarded = reason_of_probe(recipe, names.options, naming, entered, read)
     if not reason and not is_guarded and names.folder:
         reason = _reason_unguarded(candidate)
     if not reason and candidate.includers:

@@ -10,6 +10,8 @@ statements. Therefore each PCH is checked with a small source, compiled
 - for the host, as an empty source, with it and without any header: a difference would reorder
   initialisation and variables of a source. Device code showed none.
 
+The verdict "no difference" is kept on disk, by the code of the headers: see `_key_of_effects`.
+
 The one exception is ``<iostream>``: ``std::ios_base::Init``, since libstdc++ 13 the name of a
 function of the library.
 
@@ -25,6 +27,7 @@ that join to the name count as a use.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -33,18 +36,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from offload_tool.clang.depfile import read_depfile
+from offload_tool.clang.options import TARGETS, does
 from offload_tool.io.file_digests import (
     cached_by_stat,
     content_of,
     digest_of,
     file_stat,
     identity,
+    is_system_path,
 )
 from offload_tool.io.paths import remove, sibling
 from offload_tool.io.process import capture_merged
+from offload_tool.manifest.source_text import code_digest
 from offload_tool.passes.command import dependency_flags
 from offload_tool.pch.include_prefix import Candidate, absolute_name, without_dots
 from offload_tool.pch.recipe import SHARED_OPTIONS, Names, PchRecipe
+from offload_tool.toolchain.disk_cache import cached_result
 
 _PROBE = b"""\
 #if defined __HIP_DEVICE_COMPILE__ || defined __CUDA_ARCH__
@@ -67,6 +74,8 @@ template OFFLOAD_PROBE void offload_probe_name<decltype(offload_probe_lambda)>(i
 #endif
 """
 """Its output depends on the state that pragmas set, and on what clang has counted."""
+_OF_PROCESSOR = ("-target-cpu", "-target-feature", "-mlink-builtin-bitcode")
+"""Options of the front end whose values differ between the targets of one compile."""
 _OF_IOSTREAM = re.compile(
     r"_ZStL8__ioinit|_ZSt21ios_base_library_initv|__cxx_global_var_init|_GLOBAL__sub_I_.*"
 )
@@ -94,55 +103,100 @@ def run_quietly(command: Sequence[str], environment: Mapping[str, str]) -> tuple
         return 127, str(error).encode()
 
 
+class _Probe:
+    """The compiles of the probe."""
+
+    def __init__(self, recipe: PchRecipe, naming: Sequence[str]) -> None:
+        self.source, self.depfile, self._output, self._names = (
+            sibling(recipe.file, end) for end in (".probe", ".probe.d", ".s", ".probe.names")
+        )
+        self._recipe = recipe
+        self._use = ["-Xclang", "-include-pch", "-Xclang", recipe.file, *SHARED_OPTIONS, *naming]
+        self.is_guarded = False
+
+    def _compiled(self, *more: str, source: str = os.devnull) -> str:
+        args = self._recipe.with_args("-w", "-S", *more, "-o", self._output, source)
+        status, messages = run_quietly(args, self._recipe.environment)
+        return "" if status or messages else Path(self._output).read_text(errors="replace")
+
+    def with_it(self) -> str:
+        """Return the assembly with the PCH; set whether all its headers are guarded."""
+        includes = Path(self._recipe.text_file).read_bytes()
+        Path(self.source).write_bytes(includes + _PROBE)
+        remove(self._names)
+        use, listed = self._use, dependency_flags(self.depfile)
+        again = self._compiled(*use, *_names_options(self._names), *listed, source=self.source)
+        self.is_guarded = bool(again) and not names_in(self._names)
+        Path(self.source).write_bytes(_PROBE)
+        return again if self.is_guarded else self._compiled(*use, *listed, source=self.source)
+
+    def reason_of_effects(self, with_it: str, making: Sequence[str]) -> str:
+        """Return which effect of the headers differs with the PCH; "" if none."""
+        text = self._recipe.text_file
+        plain = self._compiled("-include", text, *making, source=self.source)
+        if not plain:
+            return "a probe does not compile without it"
+        if difference := _difference(plain, with_it):
+            return f"a probe compiles to other bytes with it: {difference}"
+        if self._recipe.stage == "device":
+            return ""
+        alone, nothing = self._compiled(*self._use), self._compiled()
+        return _reason_of_emission(alone, nothing, lambda: self._compiled("-include", "iostream"))
+
+    def remove(self) -> None:
+        """Remove its files."""
+        for name in (self.source, self.depfile, self._output, self._names):
+            remove(name)
+
+
 def reason_of_probe(
     recipe: PchRecipe,
     making: Sequence[str],
     naming: Sequence[str],
     entered: Iterable[str],
+    read: Iterable[str],
 ) -> tuple[str, bool]:
     """Return why no pass may use the PCH, or "", and whether all its headers are guarded.
 
-    `making` give its text the names of a source; the rest is as in `recipe.options_for`.
+    `making` give its text the names of a source; `naming` and `entered` are as in
+    `recipe.options_for`; `read` are all its files.
     """
-    source, output, depfile, again = (
-        sibling(recipe.file, end) for end in (".probe", ".s", ".probe.d", ".probe.names")
-    )
-    use = ["-Xclang", "-include-pch", "-Xclang", recipe.file, *SHARED_OPTIONS, *naming]
-    use_again = [*use, *_names_options(again)]
-
-    def compiled(*more: str, source: str = os.devnull) -> str:
-        args = recipe.with_args("-w", "-S", *more, "-o", output, source)
-        status, messages = run_quietly(args, recipe.environment)
-        return "" if status or messages else Path(output).read_text(errors="replace")
-
+    probe = _Probe(recipe, naming)
     try:
-        includes = Path(recipe.text_file).read_bytes()
-        Path(source).write_bytes(includes + _PROBE)
-        remove(again)
-        with_it = compiled(*use_again, *dependency_flags(depfile), source=source)
-        is_guarded = bool(with_it) and not names_in(again)
-        Path(source).write_bytes(_PROBE)
-        if not is_guarded:
-            with_it = compiled(*use, *dependency_flags(depfile), source=source)
-        plain = compiled("-include", recipe.text_file, *making, source=source)
-        if not with_it or not plain:
+        with_it = probe.with_it()
+        if not with_it:
             return "a probe does not compile with it", False
-        if difference := _difference(plain, with_it):
-            return f"a probe compiles to other bytes with it: {difference}", False
-        known = {*read_depfile(depfile)}
+        known = {*read_depfile(probe.depfile)}
         for name in entered:
             if absolute_name(name, recipe.folder) not in known:
                 return f"'{name}' has another name in it", False
-        if recipe.stage == "device":
-            return "", is_guarded
-        return _reason_of_emission(
-            compiled(*use), compiled(), lambda: compiled("-include", "iostream")
-        ), is_guarded
+        reason = cached_result(
+            _key_of_effects(recipe, read),
+            lambda: probe.reason_of_effects(with_it, making),
+            lambda reason: None if reason else (),
+        )
+        return str(reason), probe.is_guarded
     except OSError as error:
         return f"a probe cannot be compiled: {error.strerror}", False
     finally:
-        for name in (source, output, depfile, again):
-            remove(name)
+        probe.remove()
+
+
+def _key_of_effects(recipe: PchRecipe, read: Iterable[str]) -> list[str]:
+    """Return the text of all that decides whether a PCH has side effects.
+
+    That is the code of its headers: comments have none, and `eligibility` reads what is for other
+    processors, too. So the targets of a build need one probe, and edited comments none.
+    """
+    args = ("", *recipe.args)
+    common = (
+        arg
+        for before, arg in itertools.pairwise(args)
+        if before not in _OF_PROCESSOR and not does(arg, TARGETS)
+    )
+    codes = (f"{n} {file_stat(n)}" if is_system_path(n) else code_digest(n) for n in read)
+    text = "\0".join([recipe.stage, recipe.compiler_identity, *common, "", *codes])
+    return ["side effects of precompiled headers", digest_of(text.encode(errors="surrogateescape"))]
 
 
 def reason_of_order(recipe: PchRecipe, candidate: Candidate, entered: Sequence[str]) -> str:
