@@ -31,6 +31,8 @@ import itertools
 import json
 import os
 import re
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -92,6 +94,8 @@ _SPLICE = re.compile(rb"(?:\\|\?\?/)[ \t\f\v]*\r?\n")
 _WORD_BYTES = b"_$0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _OTHERS = bytes(byte for byte in range(256) if byte not in _WORD_BYTES)
 _BLANKS = bytes.maketrans(_OTHERS, b" " * len(_OTHERS))
+_KEY = "no side effects of precompiled headers"
+_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 _UNKNOWN = "the compiler does not tell its macros, or a header has just changed"
 
 
@@ -170,11 +174,13 @@ def reason_of_probe(
         for name in entered:
             if absolute_name(name, recipe.folder) not in known:
                 return f"'{name}' has another name in it", False
-        reason = cached_result(
-            _key_of_effects(recipe, read),
-            lambda: probe.reason_of_effects(with_it, making),
-            lambda reason: None if reason else (),
-        )
+        key = _key_of_effects(recipe, read)
+        with _locks[key]:  # another target's check may run
+            reason = cached_result(
+                [_KEY, key],
+                lambda: probe.reason_of_effects(with_it, making),
+                lambda reason: None if reason else (),
+            )
         return str(reason), probe.is_guarded
     except OSError as error:
         return f"a probe cannot be compiled: {error.strerror}", False
@@ -182,8 +188,8 @@ def reason_of_probe(
         probe.remove()
 
 
-def _key_of_effects(recipe: PchRecipe, read: Iterable[str]) -> list[str]:
-    """Return the text of all that decides whether a PCH has side effects.
+def _key_of_effects(recipe: PchRecipe, read: Iterable[str]) -> str:
+    """Return a digest of all that decides whether a PCH has side effects.
 
     That is the code of its headers: comments have none, and `eligibility` reads what is for other
     processors, too. So the targets of a build need one probe, and edited comments none.
@@ -196,7 +202,7 @@ def _key_of_effects(recipe: PchRecipe, read: Iterable[str]) -> list[str]:
     )
     codes = (f"{n} {file_stat(n)}" if is_system_path(n) else code_digest(n) for n in read)
     text = "\0".join([recipe.stage, recipe.compiler_identity, *common, "", *codes])
-    return ["side effects of precompiled headers", digest_of(text.encode(errors="surrogateescape"))]
+    return digest_of(text.encode(errors="surrogateescape"))
 
 
 def reason_of_order(recipe: PchRecipe, candidate: Candidate, entered: Sequence[str]) -> str:
