@@ -20,7 +20,7 @@ from SCons.Node.FS import Entry, File, FileNodeInfo
 
 from offload_tool.errors import OffloadError
 from offload_tool.io import replace_file
-from offload_tool.io.file_digests import DigestCache, content_of, file_stat_from
+from offload_tool.io.file_digests import DigestCache, content_of, file_stat_from, is_cacheable
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.key import Part
 from offload_tool.scons import compat
@@ -59,11 +59,11 @@ def adopt(node: Any, node_class: type) -> None:
 
 
 class Input(File):  # type: ignore[misc]
-    """A dependency of an output, built here or not; its modification time is not sufficient.
+    """A dependency of an output, built here or not; its stat() decides whether it is read again.
 
-    SCons trusts its stored signature while the time, in whole seconds, is unchanged; but archives
-    may unpack all releases with one time. This class also compares the stat(), whose ctime users
-    cannot set: see `file_digests`.
+    SCons trusts the stored signature of files that are two days old, while their time, in whole
+    seconds, is unchanged; but archives may unpack all releases with one time. This class trusts it
+    at once, while the stat() is unchanged, whose ctime users cannot set: see `file_digests`.
     """
 
     __slots__ = ()
@@ -84,9 +84,13 @@ class Input(File):  # type: ignore[misc]
         self.get_ninfo().stat = self.get_stat()
 
     def get_stat(self) -> tuple[int, ...]:
-        """Return the stat() that SCons stores in the field of this name; () without a file."""
+        """Return the stat() that SCons stores in the field of this name.
+
+        It is () without a file, and for one that could be written again in the same tick.
+        """
         found = self.rfile().stat()  # cached: SCons needs it anyway
-        return () if found is None else tuple(file_stat_from(found))
+        status = None if found is None else file_stat_from(found)
+        return () if status is None or not is_cacheable(status) else tuple(status)
 
     def get_stored_info(self) -> Any:
         """Return what SCons has stored, with room for the stat()."""
@@ -96,10 +100,11 @@ class Input(File):  # type: ignore[misc]
         return entry
 
     def get_max_drift_csig(self) -> str | None:
-        """Return the stored digest of an old file, if it was not changed."""
-        if getattr(self.get_stored_info().ninfo, "stat", None) != self.get_stat():
+        """Return the stored digest if the file was not changed; None with ``--max-drift=-1``."""
+        known, status = getattr(self.get_stored_info(), "ninfo", None), self.get_stat()
+        if self.fs.max_drift < 0 or not status or getattr(known, "stat", None) != status:
             return None
-        return super().get_max_drift_csig() or None  # SCons 4.6 compares with None
+        return getattr(known, "csig", None) or None  # SCons 4.6 compares with None
 
     def changed_timestamp_newer(
         self, target: Node, prev_ni: Any, repo_node: Node | None = None
@@ -117,8 +122,8 @@ class Input(File):  # type: ignore[misc]
 
     def _has_other_content(self, before: Any) -> bool:
         """Return True if the content is not `before`; store its digest in the node."""
-        then = getattr(before, "csig", None)
-        if then and getattr(before, "stat", None) == self.get_stat():
+        then, status = getattr(before, "csig", None), self.get_stat()
+        if then and status and getattr(before, "stat", None) == status:
             known = self.get_ninfo()
             known.csig = getattr(known, "csig", then)
         return bool(self.get_csig() != then and then is not None)
