@@ -233,3 +233,33 @@ def test_builds_in_one_second(project: Project, use: str, decider: str) -> None:
     project.build()
     assert linked.read_bytes() != before
     project.assert_up_to_date()
+
+
+READS = """
+from SCons.Node.FS import File
+plain = File.get_contents
+def logged(node):
+    with open('read', 'a') as file:
+        file.write(f'{node}\\n')
+    return plain(node)
+File.get_contents = logged
+"""
+
+
+@pytest.mark.parametrize(("arguments", "is_read"), [([], False), (["--max-drift=-1"], True)])
+def test_new_outputs(arguments: list[str], is_read: bool, project: Project) -> None:
+    """An unchanged output is read once after the build that made it, and then only by request.
+
+    SCons itself reads each in each build of the next two days.
+    """
+    outputs = {"k.gfx906.co", "k.hipfb"}
+    project.sconstruct(f"{SETTINGS}env.OffloadBundle('k.hip')\n{READS}").build()
+    read = project.folder / "read"
+    time.sleep(0.1)
+    for expected in (True, is_read):
+        read.unlink()
+        project.build(*arguments)
+        assert (not outputs.isdisjoint(read.read_text().splitlines())) == expected
+    (project.folder / "k.hipfb").write_bytes(b"damaged")
+    project.build(*arguments)
+    assert project.read("k.hipfb") != b"damaged"
