@@ -9,9 +9,8 @@
                   make the PCH, under a lock; then as above     the pass as it is
 
 A launch knows one source, so it cannot count the users of a PCH. The first compile that wants a PCH
-in the present state of its headers leaves a mark: a digest of these headers, and its source. If
-another source wants it within a minute, all of a build may, and it makes the PCH. Thus an edit of
-one source makes no PCH for one compile. After some marks, the PCH would have paid, and is made.
+leaves a mark (`offload_tool.pch.marks`). If another source wants it within a minute, all of a build
+may, and it makes the PCH. Thus an edit of one source makes no PCH for one compile.
 
 PCHs are in the folder `FOLDER` of the compile, since they hold absolute names. Each belongs to the
 text of its includes, and to the front end's arguments that do not depend on the source. Their
@@ -36,25 +35,21 @@ from offload_tool.clang.environment import ImplicitInputs, folders_of_job
 from offload_tool.clang.job_plan import HOST, DriverJob, DriverPlan
 from offload_tool.clang.options import EMBEDS, JOB_DEPFILE, without_values
 from offload_tool.errors import FileError, OffloadError, UsageError
-from offload_tool.io.file_digests import DigestCache, content_of, digest_of, file_stat
+from offload_tool.io.file_digests import DigestCache, content_of, digest_of
 from offload_tool.io.paths import sibling
 from offload_tool.launch.planned_pass import ALL_HEADERS
 from offload_tool.launch.scheduler import Step
-from offload_tool.manifest.output_state import pass_run
 from offload_tool.passes.command import Command
 from offload_tool.pch import pch
 from offload_tool.pch.eligibility import reason_of_front_end
 from offload_tool.pch.include_prefix import Candidate
+from offload_tool.pch.marks import Marks
 from offload_tool.pch.recipe import MAP, PchRecipe, front_end_args
 
 SWITCH = "OFFLOAD_PCH"
 FOLDER = ".offload-pch"
 LAUNCHED = "its launcher runs it"
 _NEW = "the headers are new: the next source makes it"
-_MOST_MARKS = 3
-"""A PCH takes as long as it saves in about three compiles."""
-_ONE_BUILD = 60_000_000_000
-"""Nanoseconds between two compiles of one build. Of slower ones, headers are a small part."""
 _OTHER_DEPFILE = "its depfile does not list all headers, and nothing else: use -MD"
 _KEPT_FOR = 7 * 24 * 3600
 """Seconds without a use, after which a PCH is removed when another one is made."""
@@ -133,7 +128,9 @@ class PlannedPchs:
         if (found := pch.find_state(recipe, job.source)) is not None:
             return found
         os.makedirs(FOLDER, exist_ok=True)
-        if self._leaves_mark(recipe, candidate, job.source):
+        marks = Marks(recipe, candidate, self._digests)
+        if not marks.are_enough and not marks.has_other(job.source):
+            marks.add(job.source)
             return _NEW
         with open(sibling(recipe.file, ".lock"), "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
@@ -143,18 +140,6 @@ class PlannedPchs:
             pch.make_pch(state, candidate, refuses_errors=True)
             _remove_unused()
             return pch.find_usable(state, job.source)
-
-    def _leaves_mark(self, recipe: PchRecipe, candidate: Candidate, source: str) -> bool:
-        """Leave a mark of a source, unless another one just has, or there are enough of them."""
-        file, state = sibling(recipe.file, ".mark"), self._state(recipe, candidate)
-        old, name, left = content_of(file).split(b"\0"), os.fsencode(source), file_stat(file)
-        marks = old if old[0] == state else [state]
-        is_recent = left is not None and time.time_ns() - left.modified < _ONE_BUILD
-        if len(marks) > _MOST_MARKS or (is_recent and marks[-1] not in (state, name)):
-            return False
-        with open(file, "wb") as written:
-            written.write(b"\0".join([*marks, name]))
-        return True
 
     def _is_wanted(self, candidate: Candidate) -> bool:
         names = [each[1:-1] for each in candidate.headers]
@@ -181,16 +166,6 @@ class PlannedPchs:
             lambda: self._plan.version,
             lambda: self._digests,
         )
-
-    def _state(self, recipe: PchRecipe, candidate: Candidate) -> bytes:
-        """Return a digest of the files in a PCH, or of its headers if they are not known."""
-        find = recipe.search_path.find
-        headers = (
-            each[1:-1] if each[0] == '"' else find(each[1:-1])[0] for each in candidate.headers
-        )
-        last = pch.states(recipe)[-1]
-        names = pass_run(last.work(), self._digests).inputs() or headers
-        return digest_of("".join(map(self._digests.digest, names)).encode()).encode()
 
     def insert(
         self, steps: list[Step], depfiles: Mapping[int, str], report: Callable[[str], None]

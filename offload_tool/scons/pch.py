@@ -17,7 +17,9 @@ environment variables that it reads.
 
 The passes of a group have equal commands except for source and output. Their sources' leading
 includes decide which of them share a PCH (`include_prefix`). Among the possible PCHs, the one that
-saves the most reading is made: the users beyond break-even, times the bytes of its headers.
+saves the most reading is made: the users beyond break-even, times the bytes of its headers. A
+source that shares none, or that a build compiles alone, gets one when it is compiled again and
+again (`marks`).
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.pch import pch
 from offload_tool.pch.eligibility import reason_of_flags
 from offload_tool.pch.include_prefix import Candidate, Headers, SearchPath, bytes_read
+from offload_tool.pch.marks import Marks
 from offload_tool.pch.recipe import PchRecipe
 from offload_tool.scons import compat, found_tools, settings
 from offload_tool.scons.graph.call_cache import cached
@@ -120,6 +123,13 @@ class Group:
             self._shares = shared_headers(found, self.wanted, partial(bytes_read, path=path))
         return self._shares
 
+    def candidate(self, source: str, path: SearchPath) -> Candidate | None:
+        """Return the PCH that a source should use, if necessary alone; None if it can use none."""
+        if shared := self.shares(path).get(source):
+            return shared
+        alone = (each for each in path.candidates(source).all if _is_wanted(each, self.wanted))
+        return next(alone, None)
+
     def has_users(self, headers: Headers, why: Reason | None) -> bool:
         """Return True if enough compiles of this build may use a PCH of these headers.
 
@@ -170,7 +180,7 @@ class Pchs:
         like = self._keys[node][:2]
         groups = [group for key, group in self._groups.items() if key[:2] == like and key.args]
         shares = ({each.headers for each in group.shares(path).values()} for group in groups)
-        return _SETS_OF_FLAGS * sum(map(len, shares))
+        return _SETS_OF_FLAGS * max(1, sum(map(len, shares)))
 
 
 def _may_run(node: Node, *, is_certain: bool) -> bool:
@@ -222,6 +232,7 @@ SMALLEST = 256 << 10
 """Bytes of headers, measured: reading 120,000 takes as long as reading their PCH."""
 
 
+_TOO_FEW = f"fewer than {FEWEST_USERS} compiles to share it: it pays in larger builds"
 _CUSTOM = "custom compile command: $OFFLOADDEVICECOM or $OFFLOADHOSTCOM is not this tool's own"
 
 
@@ -317,7 +328,7 @@ class PchRunner:
         source = command.source
         group, any_flags = self._pchs.groups_of(self._node)
         path = self._recipe(command, variables, (), group.wanted).search_path
-        candidate = group.shares(path).get(source)
+        candidate = group.candidate(source, path)
         if candidate is None:
             refused = self._refuses(command, variables)
             raise _WithoutPchError(refused or _why_none(source, any_flags, path))
@@ -333,7 +344,7 @@ class PchRunner:
             with making:
                 found = self._make(recipe, group, candidate, source)
         if isinstance(found, str):
-            raise _WithoutPchError(found)
+            raise _WithoutPchError(found or _why_none(source, any_flags, path))
         return found
 
     def _recipe(
@@ -358,6 +369,7 @@ class PchRunner:
     def _make(
         self, recipe: PchRecipe, group: Group, candidate: Candidate, source: str
     ) -> pch.UsablePch | str:
+        """Return the PCH, made if it pays; else why there is none, "" for a source alone."""
         if (found := pch.find_state(recipe, source)) is not None:
             return found
         small = (self._job.kind, candidate.headers)
@@ -365,9 +377,13 @@ class PchRunner:
             return pch.SMALL
         has_failed = recipe.file in self._pchs.failed
         why = records_of(self._node).reason
-        if not has_failed and not group.has_users(candidate.headers, why):
-            return f"fewer than {FEWEST_USERS} compiles to share it: it pays in larger builds"
         os.makedirs(PCH_FOLDER, exist_ok=True)
+        if not has_failed and not group.has_users(candidate.headers, why):
+            marks = Marks(recipe, candidate, recipe.digests())
+            if not marks.are_enough:
+                marks.add(source)
+                is_alone = source not in group.shares(recipe.search_path)
+                return "" if is_alone else _TOO_FEW
         least = SMALLEST if group.wanted is True else 0  # the user's may be small
         state = pch.states(recipe)[0]
         if has_failed or pch.make_pch(state, candidate, least=least):

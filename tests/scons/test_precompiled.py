@@ -216,6 +216,28 @@ def test_none_for_one_source(project: Project) -> None:
     assert summary(project.run()) == "3 compiles with, 0 without"
 
 
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_one_source_again_and_again(is_alone: bool, project: Project) -> None:
+    """The fourth edit of one source makes a precompiled header, and further ones use it."""
+    settings(project, ON, ONE)
+    own = "#include <alone.h>\n"
+    if is_alone:
+        project.write("first/alone.h", "#pragma once\nint alone();\n#include <header.h>\n")
+    project.build()
+    if not is_alone:
+        shutil.rmtree(project.folder / PCH_FOLDER)
+
+    def edit(number: int) -> str:
+        text = (own if is_alone else BEGIN) + BODY.replace("NAME", f"edited{number}")
+        project.write("a.hip", text)
+        return summary(project.run())
+
+    found = [edit(number).partition(" (")[0] for number in range(5)]
+    assert found == ["0 compiles with, 2 without"] * 3 + ["2 compiles with, 0 without"] * 2
+    project.edit("first/alone.h" if is_alone else "second/header.h", "", "int more();\n")
+    assert summary(project.run()).startswith("0 compiles" if is_alone else "6 compiles")
+
+
 def test_why_not(project: Project) -> None:
     """The summary counts what compiled without, by reason."""
     settings(project, ON, ONE, "env.Append(OFFLOAD_FLAGS=['-g'])")
