@@ -24,6 +24,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import sys
 from typing import NamedTuple
 
 from offload_tool.io.file_digests import cached_by_stat, content_of, identity
@@ -240,19 +241,24 @@ def includes_text(headers: Headers, folder: str) -> bytes:
 
 
 @functools.cache  # targets have the same search path
-def bytes_read(headers: Headers, path: SearchPath) -> int:
-    """Return the size of headers and all that they include: an upper bound, for this process."""
-    found: dict[str, int] = {}
+def bytes_read(headers: Headers, path: SearchPath, enough: int = sys.maxsize) -> int:
+    """Return the size of headers and all that they include: an upper bound, for this process.
+
+    With `enough`, the sum ends there.
+    """
+    found: set[str] = set()
     wanted = [each[1:-1] if each[0] == '"' else path.find(each[1:-1])[0] for each in headers]
     resolved: dict[str, str] = {}
-    while wanted:
+    total = 0
+    while wanted and total < enough:
         name = wanted.pop()
         if name in found or not name:
             continue
         size, includes = _includes_in(name)
-        found[name] = size
+        found.add(name)
+        total += size
         wanted += [_resolved(each, name, path, resolved) for each in includes]
-    return sum(found.values())
+    return total
 
 
 def _adjacent(include: str, includer: str) -> str:

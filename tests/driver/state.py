@@ -183,7 +183,7 @@ def _head(state: State, compiler: str) -> str:
     if state.kind == "rdc":
         lines.append("env.Replace(OFFLOAD_RDC=True)")
     if state.pch:
-        lines.append("from offload_tool.scons import pch; pch.SMALLEST = 0")
+        lines.append("from offload_tool.scons import pch; pch.SMALLEST = pch.ALONE = 0")
         lines.append("env.Replace(OFFLOAD_PCH=ARGUMENTS.get('pch') == '1', OFFLOAD_SUMMARY=True)")
     if state.caches:
         lines.append("env.CacheDir('../cache')")

@@ -58,7 +58,7 @@ def settings(project: Project, *lines: str, names: list[str] = SOURCES, calls: s
     )
 
 
-ALSO_SMALL = "from offload_tool.scons import pch\npch.SMALLEST = 0\n"
+ALSO_SMALL = "from offload_tool.scons import pch\npch.SMALLEST = pch.ALONE = 0\n"
 ON = f"{ALSO_SMALL}env.Replace(OFFLOAD_PCH=True)"
 ONE = "env.Replace(OFFLOAD_ARCH='gfx906')"
 
