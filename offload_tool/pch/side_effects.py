@@ -34,11 +34,13 @@ import re
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from offload_tool.clang.depfile import read_depfile
 from offload_tool.clang.options import TARGETS, does
+from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import (
     cached_by_stat,
     content_of,
@@ -53,7 +55,7 @@ from offload_tool.manifest.source_text import code_digest
 from offload_tool.passes.command import dependency_flags
 from offload_tool.pch.include_prefix import Candidate, absolute_name, without_dots
 from offload_tool.pch.recipe import SHARED_OPTIONS, Names, PchRecipe
-from offload_tool.toolchain.disk_cache import cached_result
+from offload_tool.toolchain.disk_cache import cache_folder, package_state
 
 _PROBE = b"""\
 #if defined __HIP_DEVICE_COMPILE__ || defined __CUDA_ARCH__
@@ -94,7 +96,8 @@ _SPLICE = re.compile(rb"(?:\\|\?\?/)[ \t\f\v]*\r?\n")
 _WORD_BYTES = b"_$0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _OTHERS = bytes(byte for byte in range(256) if byte not in _WORD_BYTES)
 _BLANKS = bytes.maketrans(_OTHERS, b" " * len(_OTHERS))
-_KEY = "no side effects of precompiled headers"
+_MOST_KEPT = 1 << 16
+"""Bytes of the file of keys, which then begins anew: those of two thousand states of headers."""
 _locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 _UNKNOWN = "the compiler does not tell its macros, or a header has just changed"
 
@@ -176,14 +179,13 @@ def reason_of_probe(
                 return f"'{name}' has another name in it", False
         key = _key_of_effects(recipe, read)
         with _locks[key]:  # another target's check may run
-            reason = cached_result(
-                [_KEY, key],
-                lambda: probe.reason_of_effects(with_it, making),
-                lambda reason: None if reason else (),
-            )
-        return str(reason), probe.is_guarded
+            reason = "" if _has_none(key) else probe.reason_of_effects(with_it, making)
+            if not reason:
+                _keep(key)
     except OSError as error:
         return f"a probe cannot be compiled: {error.strerror}", False
+    else:
+        return reason, probe.is_guarded
     finally:
         probe.remove()
 
@@ -200,9 +202,33 @@ def _key_of_effects(recipe: PchRecipe, read: Iterable[str]) -> str:
         for before, arg in itertools.pairwise(args)
         if before not in _OF_PROCESSOR and not does(arg, TARGETS)
     )
+    rules = [package_state(), recipe.stage, recipe.compiler_identity]
     codes = (f"{n} {file_stat(n)}" if is_system_path(n) else code_digest(n) for n in read)
-    text = "\0".join([recipe.stage, recipe.compiler_identity, *common, "", *codes])
+    text = "\0".join([*rules, *common, "", *codes])
     return digest_of(text.encode(errors="surrogateescape"))
+
+
+def _kept_keys() -> str:
+    """Return the file with the keys of headers without effects; raise CompilerError."""
+    return os.path.join(cache_folder(), "pch", "without-effects")
+
+
+def _has_none(key: str) -> bool:
+    """Return True if a probe of headers with this key has shown no effect."""
+    with suppress(OffloadError):
+        return key.encode() in content_of(_kept_keys()).split()
+    return False
+
+
+def _keep(key: str) -> None:
+    with suppress(OSError, OffloadError):  # such as a full disk: the next PCH has a probe, too
+        if not _has_none(key):
+            file = _kept_keys()
+            os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+            known = file_stat(file)
+            is_full = known is not None and known.size > _MOST_KEPT
+            with open(file, "wb" if is_full else "ab") as kept:
+                kept.write(f"\n{key}".encode())
 
 
 def reason_of_order(recipe: PchRecipe, candidate: Candidate, entered: Sequence[str]) -> str:
