@@ -41,7 +41,7 @@ import SCons.Script
 import SCons.Util
 
 from offload_tool.clang.environment import RESULT_VARIABLES
-from offload_tool.errors import OffloadError, UsageError
+from offload_tool.errors import FileError, OffloadError, UsageError
 from offload_tool.io.file_digests import digest_of, file_stat
 from offload_tool.manifest.inputs import general_args
 from offload_tool.manifest.key import Cause, Reason
@@ -379,11 +379,14 @@ class PchRunner:
             return pch.SMALL
         has_failed = recipe.file in self._pchs.failed
         why = records_of(self._node).reason
-        os.makedirs(PCH_FOLDER, exist_ok=True)
-        if not has_failed and not group.has_users(candidate.headers, why):
-            is_alone = source not in group.shares(recipe.search_path)
-            if not _is_repeated(recipe, group.wanted, candidate, source):
+        is_alone = source not in group.shares(recipe.search_path)
+        try:
+            os.makedirs(PCH_FOLDER, exist_ok=True)
+            pays = has_failed or group.has_users(candidate.headers, why)
+            if not (pays or _is_repeated(recipe, group.wanted, candidate, source)):
                 return "" if is_alone else _TOO_FEW
+        except OSError as error:
+            return str(FileError(PCH_FOLDER, error))
         least = SMALLEST if group.wanted is True else 0  # the user's may be small
         state = pch.states(recipe)[0]
         if has_failed or pch.make_pch(state, candidate, least=least):
@@ -431,7 +434,10 @@ class PchRunner:
 
 
 def _is_repeated(recipe: PchRecipe, wanted: Wanted, candidate: Candidate, source: str) -> bool:
-    """Return True if a source is compiled again and again, with headers that take long to read."""
+    """Return True if a source is compiled again and again, with headers that take long to read.
+
+    :raises OSError: no mark can be left.
+    """
     if wanted is True and bytes_read(candidate.headers, recipe.search_path, ALONE) < ALONE:
         return False
     marks = Marks(recipe, candidate, recipe.digests())

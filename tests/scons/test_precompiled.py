@@ -216,6 +216,14 @@ def test_none_for_one_source(project: Project) -> None:
     assert summary(project.run()) == "3 compiles with, 0 without"
 
 
+def test_no_folder(project: Project) -> None:
+    """Where no precompiled header can be written, all compiles without."""
+    settings(project, ON, ONE)
+    project.write(PCH_FOLDER, "a file")
+    assert summary(project.done()).startswith("0 compiles with, 6 without (6: '.offload-pch'")
+    assert project.read(PCH_FOLDER) == b"a file"
+
+
 @pytest.mark.parametrize("is_alone", [False, True])
 def test_one_source_again_and_again(is_alone: bool, project: Project) -> None:
     """The fourth edit of one source makes a precompiled header, and further ones use it."""
