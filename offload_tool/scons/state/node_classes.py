@@ -28,6 +28,8 @@ from offload_tool.scons.state.node_info import info_of, records_of
 from offload_tool.scons.state.scanner import files_of_plain_command
 from offload_tool.scons.types import Node
 
+_STAT = "offload stat"
+
 
 class StatInfo(FileNodeInfo):  # type: ignore[misc]
     """SCons's information on a file, and the stat() to which its digest belongs.
@@ -86,11 +88,15 @@ class Input(File):  # type: ignore[misc]
     def get_stat(self) -> tuple[int, ...]:
         """Return the stat() that SCons stores in the field of this name.
 
-        It is () without a file, and for one that could be written again in the same tick.
+        It is () without a file, and for one that could be written again in the same tick. SCons
+        forgets it together with its own stat(). `get_csig` calls this before it reads the file.
         """
-        found = self.rfile().stat()  # cached: SCons needs it anyway
-        status = None if found is None else file_stat_from(found)
-        return () if status is None or not is_cacheable(status) else tuple(status)
+        if _STAT not in self._memo:
+            found = self.rfile().stat()  # cached: SCons needs it anyway
+            status = () if found is None else file_stat_from(found)
+            self._memo[_STAT] = tuple(status) if status and is_cacheable(status) else ()
+        known: tuple[int, ...] = self._memo[_STAT]
+        return known
 
     def get_stored_info(self) -> Any:
         """Return what SCons has stored, with room for the stat()."""
