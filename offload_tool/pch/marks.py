@@ -44,6 +44,7 @@ class Marks:
 
     def add(self, source: str) -> None:
         """Leave a mark; raise OSError."""
+        os.makedirs(os.path.dirname(self._file), exist_ok=True)
         self._names.append(os.fsencode(source))
         with open(self._file, "wb") as written:
             written.write(b"\0".join([self._state, *self._names]))

@@ -178,9 +178,9 @@ def reason_of_probe(
             if absolute_name(name, recipe.folder) not in known:
                 return f"'{name}' has another name in it", False
         key = _key_of_effects(recipe, read)
+        reason = ""
         with _locks[key]:  # another target's check may run
-            reason = "" if _has_none(key) else probe.reason_of_effects(with_it, making)
-            if not reason:
+            if not _has_none(key) and not (reason := probe.reason_of_effects(with_it, making)):
                 _keep(key)
     except OSError as error:
         return f"a probe cannot be compiled: {error.strerror}", False
@@ -222,13 +222,12 @@ def _has_none(key: str) -> bool:
 
 def _keep(key: str) -> None:
     with suppress(OSError, OffloadError):  # such as a full disk: the next PCH has a probe, too
-        if not _has_none(key):
-            file = _kept_keys()
-            os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
-            known = file_stat(file)
-            is_full = known is not None and known.size > _MOST_KEPT
-            with open(file, "wb" if is_full else "ab") as kept:
-                kept.write(f"\n{key}".encode())
+        file = _kept_keys()
+        os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+        known = file_stat(file)
+        is_full = known is not None and known.size > _MOST_KEPT
+        with open(file, "wb" if is_full else "ab") as kept:
+            kept.write(f"\n{key}".encode())
 
 
 def reason_of_order(recipe: PchRecipe, candidate: Candidate, entered: Sequence[str]) -> str:

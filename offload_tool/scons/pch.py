@@ -381,10 +381,10 @@ class PchRunner:
         why = records_of(self._node).reason
         is_alone = source not in group.shares(recipe.search_path)
         try:
-            os.makedirs(PCH_FOLDER, exist_ok=True)
             pays = has_failed or group.has_users(candidate.headers, why)
             if not (pays or _is_repeated(recipe, group.wanted, candidate, source)):
                 return "" if is_alone else _TOO_FEW
+            os.makedirs(PCH_FOLDER, exist_ok=True)
         except OSError as error:
             return str(FileError(PCH_FOLDER, error))
         least = SMALLEST if group.wanted is True else 0  # the user's may be small

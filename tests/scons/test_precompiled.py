@@ -224,6 +224,15 @@ def test_no_folder(project: Project) -> None:
     assert project.read(PCH_FOLDER) == b"a file"
 
 
+def test_one_source_of_small_headers(project: Project) -> None:
+    """A source whose headers are small never gets one of its own, and no folder for it."""
+    settings(project, "env.Replace(OFFLOAD_PCH=True)", ONE, names=["a"])
+    for number in range(5):
+        project.write("a.hip", BEGIN + BODY.replace("NAME", f"edited{number}"))
+        assert summary(project.done()).startswith("0 compiles with, 2 without")
+    assert not (project.folder / PCH_FOLDER).exists()
+
+
 @pytest.mark.parametrize("is_alone", [False, True])
 def test_one_source_again_and_again(is_alone: bool, project: Project) -> None:
     """The fourth edit of one source makes a precompiled header, and further ones use it."""
