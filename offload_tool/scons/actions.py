@@ -30,6 +30,7 @@ from offload_tool.passes.verify_output import (
 )
 from offload_tool.scons import compat
 from offload_tool.scons.graph.declare import NodeBuilder
+from offload_tool.scons.signature import signed_text
 from offload_tool.scons.state.node_classes import PassOutput
 from offload_tool.scons.state.node_info import code_of, info_of, records_of
 from offload_tool.scons.state.node_resolver import depfile_of
@@ -368,7 +369,8 @@ def _command(name: str, check: Any = None, **made: Any) -> NodeBuilder:
 
 
 def _pass_command(name: str) -> compat.PassCommandAction:
-    return compat.PassCommandAction(f"OFFLOAD{name}COM", {"cmdstr": f"$OFFLOAD{name}COMSTR"})
+    message = f"$OFFLOAD{name}COMSTR"
+    return compat.PassCommandAction(f"OFFLOAD{name}COM", signed_text, cmdstr=message)
 
 
 def _pass(name: str, **made: Any) -> NodeBuilder:

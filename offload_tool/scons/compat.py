@@ -10,6 +10,7 @@ import functools
 import os
 import re
 import sys
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import PurePath
@@ -17,7 +18,9 @@ from typing import Any, TypeVar
 
 import SCons
 import SCons.Action
+import SCons.Builder
 import SCons.CacheDir
+import SCons.Defaults
 import SCons.Environment
 import SCons.Errors
 import SCons.Executor
@@ -51,9 +54,12 @@ _NEEDED = (
     (SCons.Node.Python.Value, "get_csig", "get_ninfo"),
     (SCons.Action, "execute_actions", "LazyAction", "FunctionAction"),
     (SCons.Action.FunctionAction, "get_presig"),
+    (SCons.Builder, "OverrideWarner"),
+    (SCons.Builder.BuilderBase, "_create_nodes", "_execute"),
     (SCons.CacheDir, "cache_force", "cache_readonly"),
     (SCons.CacheDir.CacheDir, "cachepath", "is_enabled"),
-    (SCons.Environment, "CleanTargets"),
+    (SCons.Defaults, "_defines"),
+    (SCons.Environment, "CleanTargets", "OverrideEnvironment"),
     (SCons.Executor.Executor, "get_contents", "get_sources", "get_all_targets"),
     (SCons.PathList, "PathList"),
     (SCons.Subst, "escape_list"),
@@ -116,11 +122,6 @@ def implicit_of(node: Any) -> list[Any]:
 def command_of(action: Any) -> Any:
     """Return the command of an action, before substitution."""
     return action.cmd_list
-
-
-def forget_scan(node: Any) -> None:
-    """Discard the cached scan of a node, whose result may change."""
-    node._memo.pop("get_found_includes", None)
 
 
 def include_flags(
@@ -254,15 +255,74 @@ def does_execute() -> bool:
 
 
 OWN_SPAWN = "_OFFLOAD_SPAWN"
+DEFINES = SCons.Defaults._defines
+"""The function that makes flags of ``CPPDEFINES``."""
 
 
 class PassCommandAction(SCons.Action.LazyAction):  # type: ignore[misc]
-    """The command of a pass, which runs by its own function; other actions by ``SPAWN``."""
+    """The command of a pass, which runs by its own function; other actions by ``SPAWN``.
+
+    `signed_text` returns the command as SCons signs it, without SCons's substitution.
+    """
+
+    def __init__(self, name: str, signed_text: Callable[..., str | None], **keywords: Any) -> None:
+        super().__init__(name, keywords)
+        self._signed_text = signed_text
 
     def __call__(self, target: Any, source: Any, env: Any, *args: Any, **keywords: Any) -> Any:
         """Run the command; ``_OFFLOAD_SPAWN`` is the function."""
         local = env.Override({"SPAWN": env[OWN_SPAWN]})
         return super().__call__(target, source, local, *args, **keywords)
+
+    def get_presig(self, target: Any, source: Any, env: Any, *args: Any, **keywords: Any) -> Any:
+        """Return the command after substitution."""
+        text = self._signed_text(env, self.var, target, source)
+        own = super().get_presig
+        return own(target, source, env, *args, **keywords) if text is None else text
+
+
+def layers_of(env: Any) -> list[dict[str, Any]] | None:
+    """Return the variables of an environment and of those that it overrides; None if any deletes.
+
+    SCons keeps these dictionaries, and changes them in place.
+    """
+    layers: list[dict[str, Any]] = []
+    while isinstance(env, SCons.Environment.OverrideEnvironment):
+        if vars(env).get("__deleted"):
+            return None
+        layers.append(vars(env)["overrides"])
+        env = vars(env)["__subject"]
+    return [*layers, env._dict]
+
+
+def override(env: Any, base: Any, variables: dict[str, Any]) -> Any:
+    """Return an override of `env` as one layer above `base`, which `env` overrides in several.
+
+    SCons looks for each variable and each attribute in one layer after the other.
+    """
+    layers = [variables]
+    while env is not base:
+        layers.append(vars(env)["overrides"])
+        env = vars(env)["__subject"]
+    return base.Override(dict(ChainMap(*layers)))
+
+
+class NodeBuilderBase(SCons.Builder.BuilderBase):  # type: ignore[misc]
+    """A builder of one node at a time, which is given as it is, as are its variables.
+
+    SCons's own copies the variables, and looks up all nodes by their names.
+    """
+
+    def _create_nodes(self, _env: Any, target: Any = None, source: Any = None) -> Any:
+        return target, source
+
+    def declare(
+        self, env: Environment, node: Node, sources: list[Node], variables: dict[str, Any]
+    ) -> None:
+        """Make the builder the node's, with these sources and variables."""
+        local = SCons.Environment.OverrideEnvironment(env, variables)
+        no_warnings = SCons.Builder.OverrideWarner({})
+        self._execute(local, [node], sources, no_warnings, self.executor_kw)
 
 
 class SignedAction(SCons.Action.FunctionAction):  # type: ignore[misc]

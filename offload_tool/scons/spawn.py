@@ -38,6 +38,7 @@ from offload_tool.scons import compat, found_tools, settings
 from offload_tool.scons.state.build_log import DeclaredPass
 from offload_tool.scons.state.node_info import records_of
 from offload_tool.scons.types import Environment
+from offload_tool.scons.values import reads
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.util.frozen import frozen
 from offload_tool.util.shell_words import NeedsShellError, shell_words
@@ -51,6 +52,7 @@ Runner = Callable[[list[str], dict[str, str]], int]
 _printing, _querying = threading.Lock(), threading.Lock()
 
 
+@reads()
 def _program_args(
     target: list[Any], source: list[Any], env: Environment, for_signature: bool
 ) -> list[str]:

@@ -21,6 +21,7 @@ from offload_tool.errors import UsageError
 from offload_tool.scons import compat
 from offload_tool.scons.state.build_log import warn
 from offload_tool.scons.types import Environment
+from offload_tool.scons.values import reads
 
 Reader = Callable[[Environment, Any], Any]
 _WRONG = object()
@@ -254,7 +255,7 @@ COMMAND_LINES: dict[str, Any] = {
     "OBJSUFFIX": ".o",
     "SHLIBSUFFIX": ".so",
     "SHOBJSUFFIX": ".os",
-    "_OFFLOAD_INCLUDES": compat.include_flags,
+    "_OFFLOAD_INCLUDES": reads("CPPPATH", "INCPREFIX", "INCSUFFIX")(compat.include_flags),
     "_OFFLOAD_SHOWN": "$SOURCE",
     "INCPREFIX": "-I",
     "INCSUFFIX": "",

@@ -7,18 +7,15 @@ cache compares variables with a copy, since users may change them in place.
 
 from __future__ import annotations
 
-import re
-from collections import UserList, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from operator import is_
 from typing import Any, TypeVar
-
-import SCons.Node
 
 from offload_tool.scons import compat
 from offload_tool.scons.settings import shell_variables
 from offload_tool.scons.types import Environment
+from offload_tool.scons.values import Copy, is_plain, leaves, references
 from offload_tool.scons.variables import check_overrides, read_variables
 from offload_tool.toolchain.probe import Toolchain
 
@@ -33,14 +30,14 @@ _DEPENDENCIES = (
     *("LINKFLAGS", "SHLINKFLAGS", "OBJSUFFIX", "SHOBJSUFFIX"),
 )
 """Dependencies of the results, in addition to our variables and ``ENV``."""
-_CONTAINERS = (dict, list, tuple, UserList, deque)
-_NAME = re.compile(r"\$(?:\{(\w+)\}|([A-Za-z_]\w*)|[$()])")
 
 
 @dataclass(slots=True)
 class Results:
     """The results for one environment."""
 
+    base: Environment
+    """The user's environment, which that of the call overrides."""
     depends_on_source: bool
     compiler: Toolchain | None = None
     by_key: dict[str, Any] = field(default_factory=dict)
@@ -49,9 +46,10 @@ class Results:
 class Call:
     """The environment of a builder call, with its overrides."""
 
-    __slots__ = ("_depends_on_source", "_of_kinds", "env", "is_plain")
+    __slots__ = ("_base", "_depends_on_source", "_of_kinds", "env", "is_plain")
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, base: Environment, env: Environment) -> None:
+        self._base = base
         self.env = env
         texts, self.is_plain = _dependencies(env)
         names_source = any("SOURCE" in text or "TARGET" in text for text in texts)
@@ -63,7 +61,7 @@ class Call:
         text = ",".join(sorted(set(kinds)))
         if text not in self._of_kinds:
             differs = {KINDS: text} if text and self.env.get(KINDS) != text else {}
-            results = Results(self._depends_on_source)
+            results = Results(self._base, self._depends_on_source)
             self._of_kinds[text] = self.env.Override({**differs, _RESULTS: results})
         return self._of_kinds[text]
 
@@ -88,9 +86,9 @@ def cached(env: Environment, key: str, compute: Callable[[], T]) -> T:
 class _Variables:
     def __init__(self, env: Environment, context: Any) -> None:
         self._env = env  # keeps id() unique
-        self._variables = _Copy(env.Dictionary())
+        self._variables = Copy(env.Dictionary())
         self._context = context
-        self._calls: deque[tuple[_Copy, Call]] = deque(maxlen=_CAPACITY)
+        self._calls: deque[tuple[Copy, Call]] = deque(maxlen=_CAPACITY)
 
     def is_equal(self, env: Environment, context: Any) -> bool:
         return self._context == context and self._variables.is_equal(env.Dictionary())
@@ -102,48 +100,10 @@ class _Variables:
                 return call
         env = self._env.Override(overrides) if overrides else self._env
         found = read_variables(env)
-        made = Call(env.Override(found) if found else env)
+        made = Call(self._env, env.Override(found) if found else env)
         if made.is_plain:
-            self._calls.append((_Copy(overrides), made))
+            self._calls.append((Copy(overrides), made))
         return made
-
-
-class _Copy:
-    __slots__ = ("_is_flat", "_items", "_keys", "_kind")
-
-    def __init__(self, value: Any) -> None:
-        self._kind = type(value)
-        self._keys = list(value) if isinstance(value, dict) else None
-        self._items = [
-            _Copy(item) if isinstance(item, _CONTAINERS) else item for item in _items_of(value)
-        ]
-        self._is_flat = not any(type(item) is _Copy for item in self._items)
-
-    def is_equal(self, value: Any) -> bool:
-        """Return True if a value equals the copy, in types and order."""
-        if type(value) is not self._kind or len(value) != len(self._items):
-            return False
-        if self._keys is not None and list(value) != self._keys:
-            return False
-        now = _items_of(value)
-        if self._is_flat and all(map(is_, self._items, now)):  # fast path of the usual case
-            return True
-        return all(map(_is_equal, self._items, now))
-
-
-def _items_of(value: Any) -> Collection[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value.data if isinstance(value, UserList) else value
-
-
-def _is_equal(before: Any, now: Any) -> bool:
-    if before is now:
-        return True
-    if type(before) is _Copy:
-        return before.is_equal(now)
-    # 1 == True, but they differ in a command.
-    return type(before) is type(now) and isinstance(now, (str, int, float)) and before == now
 
 
 def _dependencies(env: Environment) -> tuple[set[str], bool]:
@@ -152,34 +112,8 @@ def _dependencies(env: Environment) -> tuple[set[str], bool]:
     ours = [name for name in variables if name.startswith("OFFLOAD")]
     # SCons reads command lines and their messages, in the build.
     names = [name for name in ours if not name.endswith(("COM", "COMSTR"))]
-    pending, seen = [*names, *_DEPENDENCIES], set()
-    texts, is_plain = set(), all(map(_is_plain, _leaves(variables.get("ENV"))))
-    while pending:
-        name = pending.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        for leaf in _leaves(variables.get(name)):
-            is_plain = is_plain and _is_plain(leaf)
-            if isinstance(leaf, str) and "$" in leaf:
-                texts.add(leaf)
-                pending += [braced or bare for braced, bare in _NAME.findall(leaf)]
-                is_plain = is_plain and "$" not in _NAME.sub("", leaf)
-    return texts, is_plain
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, _CONTAINERS):
-        if isinstance(value, dict):
-            yield from value
-        for item in _items_of(value):
-            yield from _leaves(item)
-    else:
-        yield value
-
-
-def _is_plain(leaf: Any) -> bool:
-    return leaf is None or isinstance(leaf, (str, int, float, SCons.Node.Node))
+    found = references([*names, *_DEPENDENCIES], variables.get)
+    return found.texts, found.is_plain and all(map(is_plain, leaves(variables.get("ENV"))))
 
 
 def call_of(env: Environment, overrides: dict[str, Any]) -> Call:

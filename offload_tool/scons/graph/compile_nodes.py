@@ -29,9 +29,17 @@ from offload_tool.passes.command import dependency_flags
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.run.diagnostics import whole_command
 from offload_tool.run.validate_flags import check_flags
-from offload_tool.scons import actions, compat, found_tools, offload_arch, settings, spawn
+from offload_tool.scons import (
+    actions,
+    compat,
+    found_tools,
+    offload_arch,
+    settings,
+    signature,
+    spawn,
+)
 from offload_tool.scons.compat import OWN_SPAWN
-from offload_tool.scons.graph.call_cache import cached
+from offload_tool.scons.graph.call_cache import cached, results_of
 from offload_tool.scons.graph.declare import first_free
 from offload_tool.scons.graph.units import Unit, add_environment, add_identity, label
 from offload_tool.scons.state.build_log import declared_passes, request_summary
@@ -39,6 +47,7 @@ from offload_tool.scons.state.node_info import info_of, records_of
 from offload_tool.scons.state.node_resolver import depfile_of
 from offload_tool.scons.state.pass_state import PassRecords
 from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.values import reads
 from offload_tool.toolchain.driver_cache import device_libraries
 from offload_tool.util.frozen import replaced
 
@@ -205,16 +214,20 @@ def _common_to_passes(
     if job.has_host_ir and env["OFFLOAD_LAUNCHER"]:
         variables["_OFFLOAD_CACHE_KEY"] = _cache_key
         local.append("$_OFFLOAD_CACHE_KEY")
-    common = env.Override(
+    results = results_of(env)
+    common = compat.override(
+        env,
+        env if results is None else results.base,
         {
             **variables,
+            signature.VARIABLE: signature.SharedTexts(),
             "_OFFLOAD_LOCAL_FLAGS": local,
             "_OFFLOAD_LAST_FLAGS": last_flags(env, job),
             "_OFFLOAD_DEPENDENCY_FLAGS": _dependency_flags,
             "_OFFLOAD_LANGUAGE": unit.kind.upper(),
             "_OFFLOAD_LANGUAGE_FLAGS": unit.language_flags,
             "_OFFLOAD_SHOWN": _shown_source,
-        }
+        },
     )
     return common, spawn.runner_of(env, job)
 
@@ -243,6 +256,7 @@ def _shown_source(
     return str(file)
 
 
+@reads()
 def _dependency_flags(
     target: list[Node], source: list[Node], env: Environment, for_signature: bool
 ) -> list[Any]:

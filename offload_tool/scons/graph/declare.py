@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import SCons.Action
-import SCons.Builder
 
 from offload_tool.errors import UsageError
 from offload_tool.scons import compat, settings
@@ -38,7 +37,7 @@ class NodeBuilder:
     """
 
     def __init__(self, action: Any, node_class: type = Output, **arguments: Any) -> None:
-        self._builder = SCons.Builder.Builder(action=action, **arguments)
+        self._builder = compat.NodeBuilderBase(action=action, **arguments)
         self._node_class = node_class
 
     def __call__(
@@ -47,7 +46,7 @@ class NodeBuilder:
         """Declare the node; raise DeclaredOtherwiseError, or UsageError if it is not built."""
         compat.check_builder_of_nodes(node)
         if not node.has_explicit_builder():
-            self._builder(env, node, sources, **variables)
+            self._builder.declare(env, node, sources, variables)
             adopt(node, self._node_class)
             return node
         new = _declaration(self._builder.action, node, sources, env.Override(variables))

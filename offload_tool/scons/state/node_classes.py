@@ -161,11 +161,15 @@ class PlainOutput(Input):
     def scan(self) -> None:
         """Find the file's dependencies, and compare the stat() of each from now on."""
         if self.implicit is None:
-            super().scan()
+            self.find_implicit()
             if info_of(self).flags:
                 self.add_to_implicit(files_of_plain_command(self))
             for child in self.children(scan=False):
                 _adopt_input(child)
+
+    def find_implicit(self) -> None:
+        """Find the files that the command reads, by SCons's own scan."""
+        super().scan()
 
     def changed(self, node: Any = None, allowcache: bool = False) -> bool:
         """Return True if the ``Decider`` does, or if a dependency built in this run changed.
@@ -255,6 +259,15 @@ class PassOutput(Output):
     """The output of a compiler pass, with a manifest."""
 
     __slots__ = ()
+
+    def find_implicit(self) -> None:
+        """Find the files that the last compile read: SCons's scan would also look at sources."""
+        compat.replace_implicit(self, [])
+        scanner = self.get_target_scanner()
+        if scanner:
+            env = self.get_build_env()
+            path = scanner.path(env, self.cwd, [self], self.sources)
+            self.add_to_implicit(scanner(self, env, path))
 
     def is_up_to_date(self) -> bool:
         """Return True if, by the manifest, a compile would write this file again."""

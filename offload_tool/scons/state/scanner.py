@@ -46,9 +46,6 @@ _spelled: dict[tuple[Any, tuple[Any, ...]], tuple[str, list[Any]]] = {}
 
 
 def _scan(node: Node, env: Environment, path: Any) -> list[Any]:
-    # SCons caches this result on the node, but it can change after a generated header has been
-    # built.
-    compat.forget_scan(node)
     records = records_of(node)
     records.renew_copies()
     args = records.resolver.args

@@ -1,0 +1,133 @@
+"""The signatures of commands, of which most words are the same for all nodes of a builder call.
+
+SCons substitutes all variables of each node's command, which takes a fifth of a build with nothing
+to do. Here a word ``$NAME`` is substituted once for the nodes that share the environment in which
+`VARIABLE` is, unless it depends on a node or on variables of a node's own::
+
+    $_OFFLOAD_PASS_FLAGS $CCFLAGS $_CPPDEFFLAGS $_OFFLOAD_INCLUDES -o $TARGET $SOURCE
+    $_OFFLOAD_PASS_FLAGS -O3      -DNDEBUG      -Iinclude          -o $TARGET $SOURCE
+
+The others are put in if they are texts without a variable. The result is what SCons's own
+substitution gives; where that is not certain, SCons substitutes the command. A build may change
+variables in place at any time, so each use compares them with a copy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import chain
+from typing import Any, NamedTuple
+
+import SCons.Errors
+from SCons.Subst import SUBST_SIG
+
+from offload_tool.scons import compat
+from offload_tool.scons.types import Environment, Node
+from offload_tool.scons.values import Copy, references
+
+VARIABLE = "_OFFLOAD_SHARED_TEXTS"
+_WORDS = re.compile(r"(?:\$\w+|[^${}\s]+)(?: (?:\$\w+|[^${}\s]+))*")
+_SPECIAL = re.compile(r"[${}\n]")
+"""What SCons would read as more than the text itself."""
+_BLANKS = re.compile(r"[ \t]+")
+_OF_NODES = re.compile(r"(?:CHANGED_|UNCHANGED_)?(?:SOURCE|TARGET)S?")
+
+
+class SharedTexts:
+    """The commands of the nodes that share one environment: the value of `VARIABLE` in it."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, _Text] = {}
+
+    def words(self, env: Environment, layers: list[dict[str, Any]], name: str, node: Node) -> Words:
+        """Return the words of a command that serve all nodes which override the same variables."""
+        at = next(number for number, layer in enumerate(layers) if VARIABLE in layer)
+        own, common = tuple(chain.from_iterable(layers[:at])), layers[at:]
+        key = (name, own, node.cwd)
+        known = self._known.get(key)
+        if known is None or not known.before.is_equal(_values(known.names, common)):
+            known = self._known[key] = _Text.of(env, name, node, frozenset(own), common)
+        return known.words
+
+
+Words = list[str] | None
+"""Texts, each of one or several words, and variables ``$NAME``; None if SCons has to read them."""
+
+
+class _Text(NamedTuple):
+    words: Words
+    names: list[str]
+    """The variables on which the words depend."""
+    before: Copy
+    """Their values."""
+
+    @classmethod
+    def of(
+        cls,
+        env: Environment,
+        name: str,
+        node: Node,
+        own: frozenset[str],
+        common: list[dict[str, Any]],
+    ) -> _Text:
+        names, command = [name], env.get(name)
+        words: Words = None
+        if isinstance(command, str) and _WORDS.fullmatch(command) and name not in own:
+            words = []
+            for word in command.split(" "):
+                shared = _shared(env, word, node, own)
+                names += shared[1]
+                if shared[0].startswith("$") or not words or words[-1].startswith("$"):
+                    words.append(shared[0])
+                else:
+                    words[-1] += " " + shared[0]
+        return cls(words, names, Copy(_values(names, common)))
+
+
+def _values(names: Iterable[str], layers: list[dict[str, Any]]) -> list[Any]:
+    return [next((each[name] for each in layers if name in each), None) for name in names]
+
+
+def _shared(
+    env: Environment, word: str, node: Node, own: frozenset[str]
+) -> tuple[str, Iterable[str]]:
+    """Return a word after substitution and the variables that were read, or as it is."""
+    if word.startswith("$"):
+        found = references([word[1:]], env.get)
+        is_shared = found.is_plain and found.names.isdisjoint(own)
+        if is_shared and not any(map(_OF_NODES.fullmatch, found.names)):
+            with suppress(SCons.Errors.UserError):  # a pair of $( and $) in two variables
+                text = str(env.subst_target_source(word, SUBST_SIG, [node], node.sources))
+                if not _SPECIAL.search(text):
+                    return text, found.names
+    return word, ()
+
+
+def signed_text(env: Environment, name: str, target: list[Node], source: list[Node]) -> str | None:
+    """Return the command in a variable as SCons signs it; None if SCons has to substitute it."""
+    shared: SharedTexts | None = env.get(VARIABLE)
+    layers = compat.layers_of(env) if shared is not None else None
+    if shared is None or layers is None:
+        return None
+    words = []
+    for word in shared.words(env, layers, name, target[0]) or ("$",):
+        text = _text(env, word, target, source) if word.startswith("$") else word
+        if _SPECIAL.search(text):
+            return None
+        words.append(text)
+    return _BLANKS.sub(" ", " ".join(words)).strip()
+
+
+def _text(env: Environment, word: str, target: list[Node], source: list[Node]) -> str:
+    """Return the text of a variable, as SCons signs it; "$" if that is not certain."""
+    if word == "$TARGET":
+        return str(target[0].for_signature())
+    if word == "$SOURCE" and source:
+        return str(source[0].for_signature())
+    given = env.get(word[1:])
+    if not isinstance(given, (str, list)):
+        return "$"
+    items = [given] if isinstance(given, str) else given
+    return " ".join(item if isinstance(item, str) else "$" for item in items)
