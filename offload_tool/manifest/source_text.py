@@ -38,6 +38,27 @@ from offload_tool.toolchain.identity import has_configuration
 # Compiled on first use: the check of an unchanged build needs none.
 _COMMENT = rb"(?s)(\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|//[^\n]*"
 _CONTINUATION = rb"\\\r?\n"
+_BACKSLASH = rb"(?:\\|\?\?/)[ \t\f\v\r]*"
+_SPLICE = _BACKSLASH + rb"\n"
+_NOT_IN_NAME = rb"(?<![\w$\x80-\xff])"
+_UNCLEAR = (
+    _NOT_IN_NAME + rb"(?:u8|[uUL])?R(?:%b)*\"" % _SPLICE,
+    rb"//[^\n]*?" + _SPLICE,
+    rb"/" + _SPLICE,
+    rb"/\*(?:[^*]|\*(?!/))*?\*(?:%b)+/" % _SPLICE,
+    _BACKSLASH + rb"/[/*]",
+)
+_CODE = (
+    rb"^[ \t]*\#[ \t]*(?:include(?:_next)?|import)[ \t]*<[^>\n]*>",
+    _NOT_IN_NAME + rb"\.?\d(?:[eEpP][+-]|'\w|[\w.])*",
+    rb"\"(?:\\.|[^\"\\\n])*\"",
+    rb"'(?:\\.|[^'\\\n])*'",
+)
+_LEXED = rb"(?sm)(?P<unclear>%b)|(?P<code>%b)|/\*.*?\*/|//[^\n]*|(?P<lone>[\"']|/\*)" % (
+    b"|".join(_UNCLEAR),
+    b"|".join(_CODE),
+)
+"""Comments, code that may look like one, and what may hide where one begins or ends."""
 _DIRECTIVE = rb"(?m)^[ \t]*(?:#|%:|\?\?=)[ \t]*(if|elif|define)\b([^\n]*)"
 _EMBED = rb"(?:#|%:|\?\?=)(?:\s|/\*.*?\*/)*embed\b"
 _DEFINITION = rb"\s*\w*(\([^)]*\))?(.*)"
@@ -120,10 +141,13 @@ def has_embed(path: str) -> bool:
 
 @kept_by_stat
 def code_digest(path: str) -> str:
-    """Return a digest of a file without comments, empty lines, and blanks around lines."""
+    """Return a digest of a file without comments, empty lines, and blanks around lines.
+
+    It has the comments, too, if it is not certain what they are.
+    """
     text = content_of(path)
-    if b'R"' not in text:  # a raw string may look as if it had comments
-        text = re.sub(_COMMENT, lambda match: match[1] or b" ", text)
+    if not any(each["unclear"] or each["lone"] for each in re.finditer(_LEXED, text)):
+        text = re.sub(_LEXED, lambda match: match["code"] or b" ", text)
     return digest_of(b"\n".join(filter(None, map(bytes.strip, text.split(b"\n")))))
 
 

@@ -5,11 +5,19 @@ The judge of statements is what clang 22 reads for them.
 
 from __future__ import annotations
 
+import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from offload_tool.manifest.source_text import has_assembler_include, has_include_names
+from offload_tool.manifest.source_text import (
+    code_digest,
+    has_assembler_include,
+    has_include_names,
+)
 from tests.conftest import Tool, run_tool
 
 NONE: list[str] = []
@@ -178,3 +186,91 @@ ORDINARY = [
 def test_ordinary(text: str) -> None:
     """Instructions with operands of macros read nothing, nor does what looks like a directive."""
     assert not has_assembler_include(text.encode())
+
+
+SAME_CODE = {
+    "comments": ("int a; // one\n/* two\n */ int b;\n", "\nint a;\n  int b; // it's another\n"),
+    "name that ends like a raw string": ('f("AN_ERROR"); // a\n', 'f("AN_ERROR"); // b\n'),
+    "separators of digits": ("int a = 1'000; // a\n", "int a = 1'000; // b's\n"),
+    "quotes in strings": ("f('\"', \"'\"); // a\n", "f('\"', \"'\"); /* b */\n"),
+}
+OTHER_CODE = {
+    "raw string": ('auto a = u8R"(/*a*/)";\n', 'auto a = u8R"(/*b*/)";\n'),
+    "raw string after a splice": ('auto a = R\\\n"(//a\n)";\n', 'auto a = R\\\n"(//b\n)";\n'),
+    "comment that goes on": ("// a\nint b;\n", "// a\\\nint b;\n"),
+    "comment that begins on two lines": ('/\\\n* " */ f("//a");\n', '/\\\n* " */ f("//b");\n'),
+    "slashes in a name": ("#include <a//b.h>\n", "#include <a//c.h>\n"),
+    "slashes in a string": ('f("//a");\n', 'f("//b");\n'),
+    "lone quote": ("#error don't /*\nint a;\n/**/\n", "#error don't /*\nint b;\n/**/\n"),
+    "separator of digits": ("f(1'0, '/*'); int a; /**/\n", "f(1'0, '/*'); int b; /**/\n"),
+}
+
+
+def _code_digest(folder: Path, text: str) -> str:
+    file = folder / f"{len(list(folder.iterdir()))}.h"
+    file.write_bytes(text.encode())
+    return code_digest(str(file))
+
+
+@pytest.mark.parametrize(("one", "other"), SAME_CODE.values(), ids=SAME_CODE.keys())
+def test_code_without_comments(tmp_path: Path, one: str, other: str) -> None:
+    """Comments, empty lines and blanks around lines are not code."""
+    assert _code_digest(tmp_path, one) == _code_digest(tmp_path, other)
+
+
+@pytest.mark.parametrize(("one", "other"), OTHER_CODE.values(), ids=OTHER_CODE.keys())
+def test_code_like_comments(tmp_path: Path, one: str, other: str) -> None:
+    """What only looks like a comment is code."""
+    assert _code_digest(tmp_path, one) != _code_digest(tmp_path, other)
+
+
+_PIECES = [
+    "/",
+    "*",
+    "//",
+    "/*",
+    "*/",
+    '"',
+    "'",
+    "R",
+    'R"(',
+    ')"',
+    "\\\n",
+    "\n",
+    "a",
+    "1",
+    " ",
+    "u8",
+    "??/\n",
+]
+_TEXTS = st.lists(st.sampled_from([*_PIECES, "#if 0\n", "\n#endif\n"]), max_size=12).map("".join)
+
+
+@pytest.mark.llvm
+@given(st.lists(_TEXTS, min_size=40, max_size=40))
+@settings(max_examples=8, deadline=None)
+def test_equal_code_is_equal_for_clang(llvm: Tool, texts: list[str]) -> None:
+    """Texts of equal code have equal tokens, as clang 22 prints them."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        by_code: dict[str, set[str]] = {}
+        for text in texts:
+            for other in (text, text.replace("a", "b"), text + "// b", text.replace("1", "/*a*/")):
+                file = folder / "text.h"
+                file.write_bytes(other.encode())
+                by_code.setdefault(code_digest(str(file)), set()).add(other)
+        for group in (each for each in by_code.values() if len(each) > 1):
+            tokens = set()
+            for other in group:
+                (folder / "text.cpp").write_bytes(other.encode())
+                command = [
+                    str(llvm("clang")),
+                    "-E",
+                    "-P",
+                    "-w",
+                    "-std=c++14",
+                    str(folder / "text.cpp"),
+                ]
+                done = subprocess.run(command, capture_output=True, check=False)
+                tokens.add((*done.stdout.split(),))
+            assert len(tokens) == 1, group
