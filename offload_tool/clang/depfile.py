@@ -15,9 +15,6 @@ from offload_tool.clang.options import STAGE, TEMPORARIES, does
 from offload_tool.errors import FileError, UnsupportedError, UsageError
 from offload_tool.io.paths import StrPath
 
-_PREREQUISITE = re.compile(r"(?:\\[ #]|\$\$|\\(?!\n)|[^\s\\])+")
-_ESCAPED = re.compile(r"\\([ #])|\$(\$)")
-_RULE_END = re.compile(r"(?<!\\)\n")
 _SPECIAL = re.compile(r"(\\*) |[#:$]")
 _MISREAD_ALONE = ("=", ";", "%")
 """Make misreads a rule for a name that holds one of these."""
@@ -44,11 +41,9 @@ def read_depfile(path: StrPath) -> list[str]:
 
 def parse_depfile(text: str) -> list[str]:
     """Return the prerequisites of the first rule in `text`, unescaped, in order."""
-    _, _, names = _RULE_END.split(text, maxsplit=1)[0].partition(": ")
-    return [
-        _ESCAPED.sub(lambda match: match[1] or match[2], name)
-        for name in _PREREQUISITE.findall(names)
-    ]
+    rule = text.replace("\\ ", "\0").replace("\\\n", " ").partition("\n")[0]
+    names = rule.partition(": ")[2].split()
+    return [name.replace("\0", " ").replace("\\#", "#").replace("$$", "$") for name in names]
 
 
 def clang_depfile(targets: Iterable[str], names: Iterable[str], *, phony: bool) -> bytes:

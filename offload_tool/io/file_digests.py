@@ -136,6 +136,7 @@ class DigestCache:
         self._is_unwritten = is_unwritten or is_system_path
         self._unwritten: dict[str, bool] = {}
         self._results: dict[Hashable, Any] = {}
+        self._with_current: DigestCache | None = None
 
     def digest(self, path: str) -> str:
         """Return the digest of the file at `path`; "" if there is none."""
@@ -192,16 +193,18 @@ class DigestCache:
         return identity(folder or ".")
 
     def with_current_listings(self) -> DigestCache:
-        """Return a copy that shares the file caches but treats only system folders as unwritten."""
-        copy = DigestCache()
-        copy._digests, copy._folders = self._digests, self._folders
-        return copy
+        """Return one that shares the file caches but treats only system folders as unwritten."""
+        if self._with_current is None:
+            copy = self._with_current = DigestCache()
+            copy._digests, copy._folders = self._digests, self._folders
+        return self._with_current
 
     def clear_listings(self) -> None:
         """Drop the caches of unwritten folders, for a process that builds several times."""
         self._unwritten_names.clear()
         self._unwritten.clear()
         self._results.clear()
+        self._with_current = None
 
     def _names(self, folder: str) -> frozenset[str]:
         current = file_stat(folder)
