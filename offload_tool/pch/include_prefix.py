@@ -25,9 +25,11 @@ import functools
 import os
 import re
 import sys
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from offload_tool.io.file_digests import cached_by_stat, content_of, identity
+from offload_tool.toolchain.disk_cache import kept_by_stat
 
 Headers = tuple[str, ...]
 """The headers of a PCH: ``<name>``, or ``"path"`` if found in the includer's folder."""
@@ -280,7 +282,7 @@ def _resolved(include: str, includer: str, path: SearchPath, known: dict[str, st
     return known[include[1:]]
 
 
-@cached_by_stat
-def _includes_in(name: str) -> tuple[int, tuple[str, ...]]:
+@kept_by_stat
+def _includes_in(name: str) -> tuple[int, Sequence[str]]:
     text = content_of(name)
-    return len(text), tuple(dict.fromkeys(map(os.fsdecode, _ANY_INCLUDE.findall(text))))
+    return len(text), [*dict.fromkeys(map(os.fsdecode, _ANY_INCLUDE.findall(text)))]

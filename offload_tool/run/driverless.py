@@ -113,18 +113,23 @@ class DirectPasses:
     ) -> bool | None:
         """Run a command as `run` does, silently: True without messages; None for the driver."""
         try:
-            done = self._run(command, environment, stages)
+            done = self._run(command, environment, stages, is_quiet=True)
         except _UnknownEndError:
             return False
         return None if done is None else done == (0, b"")
 
     def _run(
-        self, command: Sequence[str], environment: Mapping[str, str], stages: Stages | None
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        stages: Stages | None,
+        *,
+        is_quiet: bool = False,
     ) -> tuple[int, bytes] | None:
         names = _names_in(command)
         jobs = self._cache.jobs(command, names, environment) if names is not None else None
         with _files_left() as has_files:
-            return _run_jobs(jobs, environment, stages) if jobs and has_files else None
+            return _run_jobs(jobs, environment, stages, is_quiet) if jobs and has_files else None
 
 
 @functools.cache
@@ -216,17 +221,17 @@ class _UnknownEndError(Exception):
 
 
 def _run_jobs(
-    jobs: Jobs, environment: Mapping[str, str], stages: Stages | None
+    jobs: Jobs, environment: Mapping[str, str], stages: Stages | None, is_quiet: bool
 ) -> tuple[int, bytes]:
     """Run jobs; return their status (0, 1, or minus a signal) and messages. Raise _UnknownEndError.
 
     The jobs overwrite the output, as the driver does; after a failure the driver overwrites it
     again. The object between the jobs has no name in any directory, so a kill leaves nothing of it
-    behind.
+    behind. With `is_quiet`, they end behind the first that prints a message.
     """
-    found = _run_once(jobs, environment, stages)
+    found = _run_once(jobs, environment, stages, is_quiet)
     if stages is not None and stages.must_repeat:
-        found = _run_once(jobs, environment, stages)  # as one job
+        found = _run_once(jobs, environment, stages, is_quiet)  # as one job
     return found
 
 
@@ -237,7 +242,7 @@ def _object_of(front_end: Sequence[str], between: IO[bytes]) -> bytes:
 
 
 def _run_once(
-    jobs: Jobs, environment: Mapping[str, str], stages: Stages | None
+    jobs: Jobs, environment: Mapping[str, str], stages: Stages | None, is_quiet: bool
 ) -> tuple[int, bytes]:
     front_end, *linkers = jobs
     folder = llvm_temporary_folder(environment)
@@ -261,7 +266,8 @@ def _run_once(
                     break  # an error in the source: the driver adds nothing
                 if status:
                     raise _UnknownEndError(written_bytes(errors))
-                if two and stages is not None and stages.stops_after(number):
+                is_enough = two and stages is not None and stages.stops_after(number)
+                if is_enough or (is_quiet and os.fstat(errors.fileno()).st_size):
                     break
             text = written_bytes(errors)
             if os.fstat(output.fileno()).st_size:

@@ -34,7 +34,7 @@ from offload_tool.scons.signature import signed_text
 from offload_tool.scons.state.node_classes import PassOutput
 from offload_tool.scons.state.node_info import code_of, info_of, records_of
 from offload_tool.scons.state.node_resolver import depfile_of
-from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, NO_SCANNER, flags_scanner
+from offload_tool.scons.state.scanner import DEPENDENCY_SCANNER, flags_scanner
 from offload_tool.scons.types import Environment, Node
 
 
@@ -379,7 +379,7 @@ def _pass(name: str, **made: Any) -> NodeBuilder:
         _pass_command(name),
         check("finish compile", _finish_compile),
     ]
-    return NodeBuilder(SCons.Action.Action(actions), PassOutput, source_scanner=NO_SCANNER, **made)
+    return NodeBuilder(SCons.Action.Action(actions), PassOutput, **made)
 
 
 DEVICE = _pass("DEVICE", target_scanner=DEPENDENCY_SCANNER)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from offload_tool.clang.driver import query_plan
+from offload_tool.manifest.cut_off import Stages
 from offload_tool.run import driverless
 from offload_tool.run.driverless import DirectPasses
 from offload_tool.toolchain.disk_cache import cache_folder
@@ -165,6 +166,29 @@ def test_kept_answers(tmp_path_factory: pytest.TempPathFactory, asked: list[obje
     assert counts[:3] == [1, 0, 1]
     assert counts[3]
     assert counts[4]
+
+
+@pytest.mark.llvm
+@pytest.mark.usefixtures("sources")
+@pytest.mark.parametrize("in_stages", [False, True])
+def test_quiet_run_ends_with_a_message(monkeypatch: pytest.MonkeyPatch, in_stages: bool) -> None:
+    """No backend and no linker run for a result that would be thrown away for its messages."""
+    run, jobs = driverless.process.run, []
+
+    def counted(job: Any, *args: Any, **keywords: Any) -> int:
+        jobs.extend([job] if {"-cc1", "-shared"} & {*job} else [])
+        return run(job, *args, **keywords)
+
+    monkeypatch.setattr(driverless.process, "run", counted)
+    for name, options, is_silent in (("c", ("-Wall",), False), ("c", (), True)):
+        stages = Stages()
+        stages.begin(None, (), is_unchanged=False)
+        jobs.clear()
+        command = _command(name, ("-O2", *options))
+        given = stages if in_stages else None
+        assert DirectPasses().run_quietly(command, dict(os.environ), given) is is_silent
+        assert len(jobs) == (2 + in_stages if is_silent else 1)
+        assert Path(f"{name}.gfx90a.co").exists() is is_silent
 
 
 @pytest.mark.llvm

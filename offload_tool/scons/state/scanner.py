@@ -162,7 +162,3 @@ def flags_scanner(name: str) -> Any:
         return list(dict.fromkeys(_files_of_flags(args, env)))
 
     return SCons.Scanner.ScannerBase(scan, name=f"files in {name}", node_class=SCons.Node.Node)
-
-
-# For C and C++ sources, SCons's own scanner would add files that the pass does not read.
-NO_SCANNER = SCons.Scanner.ScannerBase(lambda *_: [], name="OffloadNoScanner")
