@@ -304,7 +304,7 @@ def override(env: Any, base: Any, variables: dict[str, Any]) -> Any:
     while env is not base:
         layers.append(vars(env)["overrides"])
         env = vars(env)["__subject"]
-    return base.Override(dict(ChainMap(*layers)))
+    return SCons.Environment.OverrideEnvironment(base, dict(ChainMap(*layers)))
 
 
 class NodeBuilderBase(SCons.Builder.BuilderBase):  # type: ignore[misc]
