@@ -107,17 +107,19 @@ def _shared(
 
 def signed_text(env: Environment, name: str, target: list[Node], source: list[Node]) -> str | None:
     """Return the command in a variable as SCons signs it; None if SCons has to substitute it."""
-    shared: SharedTexts | None = env.get(VARIABLE)
+    # Between the builds of one process, a folder of CPPPATH may become a header map.
+    shared: SharedTexts | None = None if compat.is_interactive() else env.get(VARIABLE)
     layers = compat.layers_of(env) if shared is not None else None
-    if shared is None or layers is None:
+    words = shared.words(env, layers, name, target[0]) if shared is not None and layers else None
+    if words is None:
         return None
-    words = []
-    for word in shared.words(env, layers, name, target[0]) or ("$",):
+    texts = []
+    for word in words:
         text = _text(env, word, target, source) if word.startswith("$") else word
         if _SPECIAL.search(text):
             return None
-        words.append(text)
-    return _BLANKS.sub(" ", " ".join(words)).strip()
+        texts.append(text)
+    return _BLANKS.sub(" ", " ".join(texts)).strip()
 
 
 def _text(env: Environment, word: str, target: list[Node], source: list[Node]) -> str:
