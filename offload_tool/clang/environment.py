@@ -58,7 +58,7 @@ MACHINE_VARIABLES = (
 """All variables that name a program or folder of this machine, with one rule: an SCons build takes
 the construction variable, else the one of ``env["ENV"]``, else that of the OS environment; commands
 take the last."""
-_OTHER_VARIABLES = ("OFFLOAD_CUTOFF", "OFFLOAD_PCH", "OFFLOAD_TRACEBACK")
+_OTHER_VARIABLES = ("OFFLOAD_CUTOFF", "OFFLOAD_CUTOFF_CHECK", "OFFLOAD_PCH", "OFFLOAD_TRACEBACK")
 _OTHER_PREFIXES = (
     *("OFFLOAD_BUNDLER_", "OFFLOAD_LAUNCH_", "OFFLOAD_MAX_"),
     *("OFFLOAD_TRACK_", "OFFLOAD_TEST_"),

@@ -63,7 +63,6 @@ from offload_tool.toolchain.disk_cache import kept_by_stat
 from offload_tool.toolchain.identity import LIBRARY_PATH, program_identity
 
 SWITCH = "OFFLOAD_LAUNCH_MEMORY"
-_CUTOFF = "OFFLOAD_CUTOFF"
 _JOIN = "join"
 """The text of the jobs that join the images."""
 MESSAGES, STDOUT, DEPFILE, PCH = "messages", "output", "depfile", "precompiled header"
@@ -288,15 +287,15 @@ class Memory:
         environ: Mapping[str, str],
     ) -> None:
         """Insert the decisions after which passes may end: see `StagedSteps`."""
-        if environ.get(_CUTOFF) == "0":
-            return
-        from offload_tool.manifest.cut_off import Stages  # not if all is current
+        from offload_tool.manifest.cut_off import CUTOFF, Stages  # not if all is current
 
+        if environ.get(CUTOFF) == "0":
+            return
         for each in self._passes:
             first = each.numbers[0]
             if each.is_current or first in launched:
                 continue
-            stages = Stages()
+            stages = Stages.of(environ)
             is_unchanged = each.run.is_key_unchanged and self._old_results(each) is not None
             stages.begin(each.run.record, command, is_unchanged=is_unchanged)
             each.run.stages = stages
@@ -345,6 +344,9 @@ class Memory:
         else:
             names = [jobs[number].output for number in each.results or each.numbers[-1:]]
             made = " ".join(map(self.digests.digest, names))
+        if each.run.stages is not None:
+            kept = self._old_texts.get(results_name(each.target), "")
+            each.run.stages.check(kept, made, self._output)
         texts = {
             RESULTS: made,
             MESSAGES: _text_of(steps[n].messages_file for n in each.numbers),

@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING
 
 from offload_tool.clang.options import (
@@ -39,6 +39,7 @@ from offload_tool.clang.options import (
     prefixes,
     without_values,
 )
+from offload_tool.errors import CodeObjectError, UsageError
 from offload_tool.io.file_digests import digest_of
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ _EMIT_BITCODE = ("-emit-llvm-bc", "-emit-llvm-uselists")
 """The uses of a block are its predecessors. With another order, the backend makes other code."""
 _SHORT = "short"
 """Replaces the digest of the bitcode if the pass is too short for two stages."""
+CUTOFF = "OFFLOAD_CUTOFF"
+CHECK = "OFFLOAD_CUTOFF_CHECK"
+"""Variables of commands, 0 or 1: whether backends may be left out; run all, and compare."""
 _PRINTS = "prints"
 """Replaces it if the backend prints."""
 _NUMBERS = "numbers"
@@ -70,8 +74,10 @@ _TOO_SHORT = 0.2
 class Stages:
     """The stages of one pass, and their results."""
 
-    def __init__(self, *, is_on: bool = True) -> None:
-        self._is_on = is_on
+    def __init__(self, *, is_on: bool = True, is_checked: bool = False) -> None:
+        """`is_checked`: the backend always runs, and `check` compares what it makes."""
+        self._is_on, self._is_checked = is_on, is_checked
+        self._must_equal = False
         self.known_digest = ""
         """The digest of the output's bitcode; "" if the output must be rebuilt."""
         self.is_cut_off = False
@@ -111,7 +117,25 @@ class Stages:
     def reset(self) -> None:
         """Reset the results: the output is made in another way."""
         self._digest, self.front_end_seconds = "", 0.0
-        self.is_cut_off = self.must_repeat = False
+        self.is_cut_off = self.must_repeat = self._must_equal = False
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> Stages:
+        """Return the stages of a pass of a command, by its environment; raise UsageError."""
+        given = {name: environ.get(name) or value for name, value in ((CUTOFF, "1"), (CHECK, "0"))}
+        for name, switch in given.items():
+            if switch not in {"0", "1"}:
+                raise UsageError(f"{name}: expected 0 or 1, found {switch!r}")
+        return cls(is_on=given[CUTOFF] == "1", is_checked=given[CHECK] == "1")
+
+    def check(self, before: str, made: str, output: str) -> None:
+        """Raise CodeObjectError for an output that must be as before, by digests, but is not."""
+        if self._must_equal and before != made:
+            raise CodeObjectError(
+                f"'{output}': without the backend the output before stays, which has other bytes, "
+                f"although the bitcode is equal; this is an error of this tool: turn {CUTOFF} off, "
+                "and report it"
+            )
 
     def printed_nothing(self) -> None:
         """Note that the one job has printed nothing: the next run may have two stages."""
@@ -163,7 +187,9 @@ class Stages:
             self._digest = digest_of(os.pread(self._files[0].fileno(), bitcode, 0))
             self._printed = errors
             self.front_end_seconds = time.perf_counter() - self._started
-            self.is_cut_off = self._digest == self.known_digest
+            is_equal = self._digest == self.known_digest
+            self.is_cut_off = is_equal and not self._is_checked
+            self._must_equal = is_equal and self._is_checked
         elif errors > self._printed:
             self._digest = ""  # each run must repeat the messages
             if number == 1:

@@ -221,6 +221,8 @@ class PassRun:
             *(read, self._lookups(read), resolver.output, self.start, self._digests),
             with_identity=resolver.with_identity,
         )
+        if self.stages is not None and self._before is not None:
+            self.stages.check(self._before.output, record.output, str(resolver.output))
         if resolver.reads_headers:
             self.unknown_input = assembler_include(read, resolver.args)
         is_known = resolver.is_recordable and not self.unknown_input

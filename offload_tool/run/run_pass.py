@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     Accelerator = Callable[..., Any]
     """Returns a pass that may run in a faster way, as `pch.compile_command.PassWithPch`."""
 
-_CUTOFF = "OFFLOAD_CUTOFF"
 _SIGNAL_BASE = 128
 """Added to a signal's number for the exit status, as shells do."""
 
@@ -99,7 +98,11 @@ def run_pass(
     plain = Command(tuple(parts.compiler), own, output, read)
     key = [] if runner is None else _cache_key(wanted)
     command = plain._replace(depfile=depfile if parts.writes_depfile else "").with_flags(*key)
-    stages = _stages(environ) if parts.can_bypass_driver and runner is None else None
+    stages = None
+    if parts.can_bypass_driver and runner is None:
+        from offload_tool.manifest.cut_off import Stages
+
+        stages = Stages.of(environ)
     faster = None
     if accelerator is not None:
         faster = accelerator(wanted=wanted, parts=parts, command=command, stages=stages)
@@ -152,15 +155,6 @@ def run_pass(
 
         return produce_output(job, functools.partial(run_device_pass, run=run_command))
     return produce_output(job, runner and (lambda _, variables: runner(command, variables)))
-
-
-def _stages(environ: Mapping[str, str]) -> Stages:
-    from offload_tool.manifest.cut_off import Stages
-
-    switch = environ.get(_CUTOFF, "") or "1"
-    if switch not in {"0", "1"}:
-        raise UsageError(f"{_CUTOFF}: expected 0 or 1, found {switch!r}")
-    return Stages(is_on=switch == "1")
 
 
 def _cache_key(wanted: WantedPass) -> list[str]:

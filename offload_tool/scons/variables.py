@@ -165,6 +165,7 @@ VARIABLES: dict[str, Variable] = {
     "OFFLOAD_CUDA_PATH": _PATH,
     "OFFLOAD_CUID": _TEXT,
     "OFFLOAD_CUTOFF": _boolean(True),
+    "OFFLOAD_CUTOFF_CHECK": _boolean(False),
     "OFFLOAD_DEVICE_LIB_PATH": _PATH,
     "OFFLOAD_DEVICE_LINK": _boolean(False),
     "OFFLOAD_DEVICE_RUNTIME": _LIST._replace(default=None),

@@ -223,6 +223,7 @@ def test_wrong_usage(
         ("OFFLOAD_LAUNCHER", "'", 2, "is not a command: No closing quotation"),
         ("OFFLOAD_DIST", "/nowhere/d", 2, "OFFLOAD_DIST: '/nowhere/d' is not a folder of"),
         ("OFFLOAD_CUTOFF", "maybe", 2, "OFFLOAD_CUTOFF"),
+        ("OFFLOAD_CUTOFF_CHECK", "2", 2, "OFFLOAD_CUTOFF_CHECK: expected 0 or 1, found '2'"),
     ],
 )
 def test_wrong_environment(

@@ -339,6 +339,19 @@ def compiled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int
     return call
 
 
+def test_check(compiled: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """OFFLOAD_CUTOFF_CHECK=1 runs the backend, too; another output is an error."""
+    monkeypatch.setenv("OFFLOAD_CUTOFF_CHECK", "1")
+    Path("k.hip").write_text(TEXT + "// another comment\n")
+    assert compiled() == TWO_STAGES
+    monkeypatch.setattr(cut_off, "digest_of", lambda _: "equal")
+    Path("k.hip").write_text(TEXT)
+    assert compiled() == TWO_STAGES
+    Path("k.hip").write_text(TEXT.replace("* x +", "* x -"))
+    assert run(*GFX906, "--", *OPTIONS) == 1
+    assert not Path("k.co").exists()
+
+
 def test_edits(compiled: Callable[..., int]) -> None:
     """If device code does not change, only the front end runs, and the output stays untouched."""
     before = state("k.co")

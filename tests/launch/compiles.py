@@ -24,7 +24,10 @@ sys.exit(main(sys.argv[1:]))
 """
 """The program, without the rule by which a short pass is one job."""
 ALWAYS_IN_STAGES = (sys.executable, "-c", _IN_STAGES.format(""), "launch")
-_MOST_MARKS = "from offload_tool.launch import pch; pch._MOST_MARKS = 1"
+_MOST_MARKS = "from offload_tool.pch import marks; marks._MOST_MARKS = 1"
+_EQUAL = "cut_off.digest_of = lambda data: 'equal'"
+WITH_EQUAL_BITCODE = (sys.executable, "-c", _IN_STAGES.format(_EQUAL), "launch")
+"""As `ALWAYS_IN_STAGES`; it takes all bitcode for equal."""
 IN_STAGES_WITH_PCH = (sys.executable, "-c", _IN_STAGES.format(_MOST_MARKS), "launch")
 """As `ALWAYS_IN_STAGES`; the second compile of a source makes its precompiled headers."""
 CUID = "-cuid=1234"

@@ -17,7 +17,14 @@ from offload_tool.launch.memory import Memory
 from offload_tool.launch.split_compile import run_split
 from tests.conftest import Tool
 from tests.launch import compiles
-from tests.launch.compiles import ALWAYS_IN_STAGES, LAUNCH, counting, environment, run
+from tests.launch.compiles import (
+    ALWAYS_IN_STAGES,
+    LAUNCH,
+    WITH_EQUAL_BITCODE,
+    counting,
+    environment,
+    run,
+)
 from tests.scripts import script
 
 NEW, OLD = "--offload-new-driver", "--no-offload-new-driver"
@@ -416,6 +423,25 @@ def test_cut_off(flags: str, project: Project) -> None:
     project.more["OFFLOAD_CUTOFF"] = "0"
     project.edit("s.hip", "// a comment without", "// another")
     assert compiled() == ALL
+
+
+@pytest.mark.parametrize("flags", [f"{OLD} -O1", f"{NEW} -O2"])
+def test_cut_off_with_check(flags: str, project: Project) -> None:
+    """OFFLOAD_CUTOFF_CHECK=1 runs all backends; another result is an error by name."""
+    project.launch, project.more["OFFLOAD_CUTOFF_CHECK"] = ALWAYS_IN_STAGES, "1"
+    project.flags += flags.split()
+    project.build()
+    for texts in (("int run", "// a\nint run"), ("// a", "// b"), ("// b", "// c")):
+        project.edit("s.hip", *texts)
+        outcomes = project.build()
+        assert {outcomes[name].split(":")[0] for name in ALL} == {"compiled"}
+    project.launch = WITH_EQUAL_BITCODE
+    project.edit("s.hip", "// c", "// d")
+    project.build()
+    project.edit(*EDITS["a kernel"])
+    done = project.ours()
+    assert done.returncode == 1
+    assert "although the bitcode is equal; this is an error of this tool" in done.stderr
 
 
 def test_bitcode_is_a_temporary_file(project: Project) -> None:

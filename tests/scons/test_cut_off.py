@@ -140,6 +140,26 @@ def test_variable(built: Project) -> None:
     assert outcome(built) == "compiled"
 
 
+def test_check(built: Project) -> None:
+    """OFFLOAD_CUTOFF_CHECK=True runs the backend, too; another output is an error by name."""
+    built.edit(
+        "SConstruct", "OFFLOAD_SUMMARY=True", "OFFLOAD_SUMMARY=True, OFFLOAD_CUTOFF_CHECK=True"
+    )
+    built.edit("k.hip", "", "// a comment\n")
+    assert outcome(built) == "compiled"
+    wrong = "cut_off._TOO_SHORT = 0\ncut_off.digest_of = lambda data: 'equal'\n"
+    built.edit("SConstruct", "cut_off._TOO_SHORT = 0\n", wrong)
+    built.edit("k.hip", "", "// another\n")
+    assert outcome(built) == "compiled"
+    built.edit("k.hip", "*p * x", "*p + x")
+    assert (
+        f"'{OUTPUT}': without the backend the output before stays, which has"
+        in built.fails().errors
+    )
+    built.edit("SConstruct", "OFFLOAD_CUTOFF_CHECK=True", "OFFLOAD_CUTOFF=False")
+    assert outcome(built) == "compiled"
+
+
 def test_precompiled_header(built: Project) -> None:
     """Bitcode is compared with that of a precompiled header, too; the header may be a new one."""
     source = SOURCE.replace('"h.h"', "<h.h>")

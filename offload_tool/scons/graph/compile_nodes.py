@@ -189,7 +189,7 @@ def _pass_runner(
     stages = None
     cuts_off = env["OFFLOAD_CUTOFF"] and job.can_bypass_driver and not job.rdc
     if cuts_off and isinstance(run, spawn.DirectRunner):
-        stages = Stages()
+        stages = Stages(is_checked=env["OFFLOAD_CUTOFF_CHECK"])
         run = replaced(run, stages=stages)
     if env["OFFLOAD_PCH"]:
         from offload_tool.scons.pch import PchRunner  # few builds need it
