@@ -320,6 +320,10 @@ class Memory:
             is_nothing = self._embedded_now() == NOTHING
             self._texts[EMBEDDED] = NOTHING if is_nothing else self.digests.digest(self._images)
 
+    def _has_old_images(self) -> bool:
+        known = self._old_texts.get(EMBEDDED)
+        return known == NOTHING or bool(self._images and known == self.digests.digest(self._images))
+
     def _embedded_now(self) -> str:
         """Return the text `EMBEDDED` of the host's object before the images are exchanged."""
         if any(each.is_kept for each in self._passes if each.target == HOST):
@@ -344,7 +348,9 @@ class Memory:
         else:
             names = [jobs[number].output for number in each.results or each.numbers[-1:]]
             made = " ".join(map(self.digests.digest, names))
-        if each.run.stages is not None:
+        # The host's object contains the images, too.
+        is_host = each.target == HOST
+        if each.run.stages is not None and (not is_host or self._has_old_images()):
             kept = self._old_texts.get(results_name(each.target), "")
             each.run.stages.check(kept, made, self._output)
         texts = {

@@ -402,6 +402,7 @@ class Stages:
 
     def __init__(self, code: str = "", *, is_cut_off: bool = False) -> None:
         self.begun: list[bool] = []
+        self.checked = ("", "", "")
         self.is_cut_off = is_cut_off
         self._bitcode = digest_of(code.encode()) if code != "prints" else code
 
@@ -410,6 +411,9 @@ class Stages:
 
     def bitcode(self) -> str:
         return self._bitcode
+
+    def check(self, before: str, made: str, output: str) -> None:
+        self.checked = before, made, output
 
 
 @pytest.mark.parametrize(
@@ -436,6 +440,8 @@ def test_stages(one: Pass, change: Change, keeps: bool, expected: bool) -> None:
     assert stages.begun == [expected]
     record = run.finish()
     assert record.has_bitcode == one.is_recordable
+    if run.record is not None and one.is_recordable:
+        assert stages.checked == (run.record.output, record.output, "k.co")
     one.sides = {"k.co": True}
     assert run.finish().bitcode == ""
 
