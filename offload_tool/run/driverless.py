@@ -230,7 +230,7 @@ def _run_jobs(
     behind. With `is_quiet`, they end behind the first that prints a message.
     """
     found = _run_once(jobs, environment, stages, is_quiet)
-    if stages is not None and stages.must_repeat:
+    if stages is not None and stages.must_repeat and not (is_quiet and found[1]):
         found = _run_once(jobs, environment, stages, is_quiet)  # as one job
     return found
 

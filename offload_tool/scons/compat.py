@@ -301,10 +301,10 @@ def override(env: Any, base: Any, variables: dict[str, Any]) -> Any:
     SCons looks for each variable and each attribute in one layer after the other.
     """
     layers = [variables]
-    while env is not base:
+    while env is not base and isinstance(env, SCons.Environment.OverrideEnvironment):
         layers.append(vars(env)["overrides"])
         env = vars(env)["__subject"]
-    return SCons.Environment.OverrideEnvironment(base, dict(ChainMap(*layers)))
+    return SCons.Environment.OverrideEnvironment(env, dict(ChainMap(*layers)))
 
 
 class NodeBuilderBase(SCons.Builder.BuilderBase):  # type: ignore[misc]
