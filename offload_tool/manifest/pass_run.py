@@ -222,7 +222,7 @@ class PassRun:
             with_identity=resolver.with_identity,
         )
         if self.stages is not None and self._before is not None:
-            self.stages.check(self._before.output, record.output, str(resolver.output))
+            self.stages.check(self._before.output, record.output, resolver.output)
         if resolver.reads_headers:
             self.unknown_input = assembler_include(read, resolver.args)
         is_known = resolver.is_recordable and not self.unknown_input

@@ -286,13 +286,10 @@ def layers_of(env: Any) -> list[dict[str, Any]] | None:
 
     SCons keeps these dictionaries, and changes them in place.
     """
-    layers: list[dict[str, Any]] = []
-    while isinstance(env, SCons.Environment.OverrideEnvironment):
-        if vars(env).get("__deleted"):
-            return None
-        layers.append(vars(env)["overrides"])
-        env = vars(env)["__subject"]
-    return [*layers, env._dict]
+    overrides, base = _overrides(env)
+    if any(vars(each).get("__deleted") for each in overrides):
+        return None
+    return [*(vars(each)["overrides"] for each in overrides), base._dict]
 
 
 def override(env: Any, base: Any, variables: dict[str, Any]) -> Any:
@@ -300,14 +297,21 @@ def override(env: Any, base: Any, variables: dict[str, Any]) -> Any:
 
     SCons looks for each variable and each attribute in one layer after the other.
     """
-    layers = [variables]
+    overrides, below = _overrides(env, base)
+    layers = ChainMap(variables, *(vars(each)["overrides"] for each in overrides))
+    return SCons.Environment.OverrideEnvironment(below, dict(layers))
+
+
+def _overrides(env: Any, base: Any = None) -> tuple[list[Any], Any]:
+    """Return an override and all that it is over, down to `base` or a plain one, and that."""
+    found = []
     while env is not base and isinstance(env, SCons.Environment.OverrideEnvironment):
-        layers.append(vars(env)["overrides"])
+        found.append(env)
         env = vars(env)["__subject"]
-    return SCons.Environment.OverrideEnvironment(env, dict(ChainMap(*layers)))
+    return found, env
 
 
-class NodeBuilderBase(SCons.Builder.BuilderBase):  # type: ignore[misc]
+class SingleNodeBuilder(SCons.Builder.BuilderBase):  # type: ignore[misc]
     """A builder of one node at a time, which is given as it is, as are its variables.
 
     SCons's own copies the variables, and looks up all nodes by their names.

@@ -36,8 +36,6 @@ _DEPENDENCIES = (
 class Results:
     """The results for one environment."""
 
-    base: Environment
-    """The user's environment, which that of the call overrides."""
     depends_on_source: bool
     compiler: Toolchain | None = None
     by_key: dict[str, Any] = field(default_factory=dict)
@@ -61,8 +59,9 @@ class Call:
         text = ",".join(sorted(set(kinds)))
         if text not in self._of_kinds:
             differs = {KINDS: text} if text and self.env.get(KINDS) != text else {}
-            results = Results(self._base, self._depends_on_source)
-            self._of_kinds[text] = self.env.Override({**differs, _RESULTS: results})
+            results = Results(self._depends_on_source)
+            added = {**differs, _RESULTS: results}
+            self._of_kinds[text] = compat.override(self.env, self._base, added)
         return self._of_kinds[text]
 
 

@@ -39,7 +39,7 @@ from offload_tool.scons import (
     spawn,
 )
 from offload_tool.scons.compat import OWN_SPAWN
-from offload_tool.scons.graph.call_cache import cached, results_of
+from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.graph.declare import first_free
 from offload_tool.scons.graph.units import Unit, add_environment, add_identity, label
 from offload_tool.scons.state.build_log import declared_passes, request_summary
@@ -214,10 +214,7 @@ def _common_to_passes(
     if job.has_host_ir and env["OFFLOAD_LAUNCHER"]:
         variables["_OFFLOAD_CACHE_KEY"] = _cache_key
         local.append("$_OFFLOAD_CACHE_KEY")
-    results = results_of(env)
-    common = compat.override(
-        env,
-        env if results is None else results.base,
+    common = env.Override(
         {
             **variables,
             signature.VARIABLE: signature.SharedTexts(),
@@ -227,7 +224,7 @@ def _common_to_passes(
             "_OFFLOAD_LANGUAGE": unit.kind.upper(),
             "_OFFLOAD_LANGUAGE_FLAGS": unit.language_flags,
             "_OFFLOAD_SHOWN": _shown_source,
-        },
+        }
     )
     return common, spawn.runner_of(env, job)
 

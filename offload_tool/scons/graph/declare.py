@@ -37,7 +37,7 @@ class NodeBuilder:
     """
 
     def __init__(self, action: Any, node_class: type = Output, **arguments: Any) -> None:
-        self._builder = compat.NodeBuilderBase(action=action, **arguments)
+        self._builder = compat.SingleNodeBuilder(action=action, **arguments)
         self._node_class = node_class
 
     def __call__(
