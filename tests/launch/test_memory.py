@@ -444,6 +444,15 @@ def test_cut_off_with_check(flags: str, project: Project) -> None:
     assert "although the bitcode is equal; this is an error of this tool" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["OFFLOAD_CUTOFF", "OFFLOAD_CUTOFF_CHECK"])
+def test_wrong_switch(name: str, project: Project) -> None:
+    """A value that is neither 0 nor 1 is refused by name, and nothing is written."""
+    project.more[name] = "maybe"
+    done = project.ours()
+    assert (done.returncode, list(project.folder.glob("*.o"))) == (1, [])
+    assert f"{name}: expected 0 or 1, found 'maybe'" in done.stderr
+
+
 def test_bitcode_is_a_temporary_file(project: Project) -> None:
     """Where the host pass writes the object itself, no bitcode is left beside that."""
     project.launch = ALWAYS_IN_STAGES
