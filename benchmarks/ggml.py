@@ -1,7 +1,7 @@
 """``python -m benchmarks ggml FOLDER [SOURCES [TARGETS...]]``: a real project and some edits.
 
 FOLDER is a checkout of ggml or llama.cpp's copy; nothing is written there. Some sources of its HIP
-backend (6) are compiled for 1, 2 and 4 targets, in copies for all that `ggml_project` lists. Then
+backend (6) are compiled for 1, 2 and 4 targets, in copies for all that `project_copy` lists. Then
 all copies get the same edits in turn. After each build, the code of all objects, host's and
 devices', is compared with that of the compiler alone, for which Ninja recompiles each source that
 includes the edited file. The report shows processor and wall seconds of all processes.
@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.ggml_project import CODE, LIGHT, MODES, TARGETS, Copy, differences, make_copies
 from benchmarks.plot import draw_ratios, picture
+from benchmarks.project_copy import MODES, TARGETS, Copy, differences, make_copies
+from benchmarks.projects import GGML, LIGHT
 
 SOURCES, POINTS = 6, (1, 2, 4)
 
@@ -47,7 +48,7 @@ _EDITS = (
 
 
 def _apply(edit: _Edit, copy: Copy) -> None:
-    path = copy.folder / CODE / edit.file
+    path = copy.folder / GGML.code / edit.file
     text = path.read_text()
     assert edit.old in text, f"'{edit.file}' has no '{edit.old}' any more"
     path.write_text(text.replace(edit.old, edit.new, 1) if edit.old else text + edit.new)
@@ -56,7 +57,7 @@ def _apply(edit: _Edit, copy: Copy) -> None:
 def _measure(
     folder: Path, checkout: Path, names: Sequence[str], targets: int, file: Path | None
 ) -> None:
-    copies = make_copies(folder, checkout, names, TARGETS[:targets], MODES)
+    copies = make_copies(folder, checkout, GGML, names, TARGETS[:targets], MODES)
     title = f"{len(names)} sources x {targets} targets"
     print(f"\n{title}: processor seconds (wall), beside the driver's; passes without a backend")
     rows: dict[str, dict[str, float]] = {}
@@ -85,12 +86,12 @@ def _measure(
 def main(words: Sequence[str]) -> int:
     """Measure and print."""
     root = Path(words[0]).resolve() if words else Path("ggml")
-    checkout = next((each for each in (root, root / "ggml") if (each / CODE).is_dir()), None)
+    checkout = next((each for each in (root, root / "ggml") if (each / GGML.code).is_dir()), None)
     if checkout is None:
-        print(f"benchmarks: '{root}' is no checkout of ggml: it has no '{CODE}'", file=sys.stderr)
+        print(f"benchmarks: '{root}' is no checkout of ggml: no '{GGML.code}'", file=sys.stderr)
         return 1
     count, *points = map(int, words[1:]) if words[1:] else (SOURCES,)
-    every = sorted(path.stem for path in (checkout / CODE).glob("*.cu"))
+    every = sorted(path.stem for path in (checkout / GGML.code).glob("*.cu"))
     names = [*dict.fromkeys([*LIGHT, *every])][:count]
     os.environ["PYTHONPATH"] = str(Path.cwd())
     file = picture()

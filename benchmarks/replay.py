@@ -1,10 +1,10 @@
-"""``python -m benchmarks replay CHECKOUT``: real commits of ggml, one after the other.
+"""``python -m benchmarks replay CHECKOUT``: real commits of a project, one after the other.
 
-CHECKOUT is a clone of ggml or llama.cpp with its history, bare or not; nothing is written there.
-The copies that `ggml_project` lists get the last commits that touch the HIP backend, in order, and
-are built after each one: files that a commit leaves alone keep their times. The report has for each
-commit, and in total, the processor seconds of all processes beside the compiler's alone, and of the
-passes (a source for one target, or for the host):
+CHECKOUT is a clone of one of the `projects` with its history, bare or not; nothing is written
+there. The copies that `project_copy` lists get the last commits that touch its device code, in
+order, and are built after each one: files that a commit leaves alone keep their times. The report
+has for each commit, and in total, the processor seconds of all processes beside the compiler's
+alone, and of the passes (a source for one target, or for the host):
 
 - how many Ninja runs, since a file in the depfile has another time;
 - with ``--tokens``, of how many of these the preprocessed tokens are others;
@@ -28,21 +28,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.ggml_project import (
-    CODE,
-    LIGHT,
-    TARGETS,
-    Copy,
-    differences,
-    is_copied,
-    make_copies,
-    pass_digest,
-)
 from benchmarks.plot import draw, picture
+from benchmarks.project_copy import TARGETS, Copy, differences, make_copies
+from benchmarks.projects import find_project
 from offload_tool.io.file_digests import digest_of
 
 MODES = ("driver", "launch", "cut-off", "cut-off and PCH")
-SOURCES = (*LIGHT, "mmvq", "fattn", "ggml-cuda", "cpy", "convert", "quantize", "ssm-scan")
 _TOKENS = ("-E", "-P", "-fminimize-whitespace")
 _COLUMNS = ("depfile", "tokens", "bitcode", "of host", "images", "of host")
 
@@ -52,12 +43,14 @@ class History:
 
     def __init__(self, clone: Path) -> None:
         self._clone = clone
-        inside = self._git("ls-tree", "--name-only", "HEAD").decode().split()
-        self._prefix = "ggml/" if "ggml" in inside else ""
+        folders = self._git("ls-tree", "-r", "-d", "-z", "--name-only", "HEAD").decode().split("\0")
+        self._prefix = "ggml/" if "ggml" in folders else ""  # llama.cpp
+        names = {name.removeprefix(self._prefix) for name in folders}
+        self.project = find_project(names.__contains__)
 
     def commits(self, count: int) -> list[str]:
-        """Return the last commits that touch the HIP backend, and the one before, oldest first."""
-        words = ["log", f"-{count}", "--format=%H", "--", f"{self._prefix}{CODE}"]
+        """Return the last commits that touch the device code, and the one before, oldest first."""
+        words = ["log", f"-{count}", "--format=%H", "--", f"{self._prefix}{self.project.code}"]
         last = self._git(*words).decode().split()[::-1]
         return [f"{last[0]}^", *last]
 
@@ -67,7 +60,8 @@ class History:
 
     def unpack(self, commit: str, folder: Path) -> None:
         """Write the files of a commit."""
-        archive = self._git("archive", "--format=zip", self._tree(commit), "include", "src")
+        copied = self.project.copied
+        archive = self._git("archive", "--format=zip", self._tree(commit), *copied)
         with zipfile.ZipFile(io.BytesIO(archive)) as files:
             files.extractall(folder)
 
@@ -76,7 +70,7 @@ class History:
         words = ["diff", "--no-renames", "--name-status", "-z"]
         fields = self._git(*words, self._tree(before), self._tree(after)).decode().split("\0")
         for status, name in zip(fields[::2], fields[1::2], strict=False):
-            if is_copied(name):
+            if name.startswith(tuple(f"{each}/" for each in self.project.copied)):
                 text = self._git("show", f"{self._tree(after)}{name}") if status != "D" else None
                 yield name, text
 
@@ -105,7 +99,7 @@ class _Passes:
         for name in self._driver.rebuilt():
             counts[0] += len(self._targets)
             for target in self._targets if self._with_tokens else ():
-                digest = pass_digest(self._driver, name, target, *_TOKENS)
+                digest = self._driver.pass_digest(name, target, *_TOKENS)
                 counts[1] += self._tokens.get((name, target)) != digest
                 self._tokens[name, target] = digest
         for each in self._scons.passes():
@@ -127,8 +121,9 @@ def _replay(folder: Path, clone: Path, options: argparse.Namespace) -> int:
     history = History(clone)
     before, *commits = history.commits(options.last)
     history.unpack(before, folder / "first")
-    sources, targets = options.sources, options.targets
-    copies = make_copies(folder, folder / "first", sources, targets, MODES)
+    project, targets = history.project, options.targets
+    sources = options.sources or project.sources
+    copies = make_copies(folder, folder / "first", project, sources, targets, MODES)
     passes = _Passes(copies, targets, tokens=options.tokens)
     titles = "".join(f"  {name}" for name in _COLUMNS)
     print(f"{'commit':50}{titles}{''.join(f'{mode:>17}' for mode in MODES)}")
@@ -163,7 +158,8 @@ def _replay(folder: Path, clone: Path, options: argparse.Namespace) -> int:
     print(_row("beside the driver's", Counter(), [each / seconds[0] for each in seconds], 2))
     print(f"objects unlike the driver's: {faults}")
     if file is not None:
-        title = f"{len(commits)} commits of ggml, {len(sources)} sources x {len(targets)} targets"
+        size = f"{len(sources)} sources x {len(targets)} targets"
+        title = f"{len(commits)} commits of {project.name}, {size}"
         draw(file, title, [*range(len(commits) + 1)], lines, "commits")
     return 1 if faults else 0
 
@@ -173,7 +169,7 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks replay")
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--last", type=int, default=25, metavar="N")
-    parser.add_argument("--sources", nargs="+", default=SOURCES)
+    parser.add_argument("--sources", nargs="+", default=())
     parser.add_argument("--targets", nargs="+", default=TARGETS[:2])
     parser.add_argument("--tokens", action="store_true")
     parser.add_argument("--clean", action="store_true")

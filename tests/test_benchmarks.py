@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.ggml_project import code_of
+from benchmarks.project_copy import code_of
 from benchmarks.replay import History
 from tests.conftest import Tool, run_tool
 

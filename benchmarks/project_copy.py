@@ -1,13 +1,13 @@
-"""ggml's HIP backend as a project of CMake and of SCons, which `ggml` and `replay` build.
+"""Copies of a project of HIP, which CMake and SCons build for `ggml` and `replay`.
 
-Some of its sources are in a copy for each way to build:
+There is one for each way to build some of its sources:
 
 - CMake's language HIP and Ninja, with the compiler alone, behind ``offload-tool launch``, and with
   `OFFLOAD_PCH` there;
 - SCons without `OFFLOAD_PCH` and `OFFLOAD_CUTOFF`, with the cut-off, and with both.
 
 Requires ``cmake``, ``ninja``, the headers of HIP and their CMake files; `OFFLOAD_CLANG` names the
-compiler. Without hipBLAS, declarations replace its headers.
+compiler.
 """
 
 from __future__ import annotations
@@ -24,22 +24,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Figures, run_process
+from benchmarks.projects import Project
 from offload_tool.formats.objects.elf.reader import ElfTables
 from offload_tool.io.file_digests import digest_of
 from offload_tool.passes.choose_compiler import find_toolchain
 from offload_tool.passes.source_kind import derive_cuid
 
-LIGHT = ("clamp", "rope", "norm", "softmax", "getrows", "im2col", "unary", "sumrows", "pad")
 TARGETS = ("gfx90a", "gfx942", "gfx1100", "gfx1030", "gfx908")
-CODE = "src/ggml-cuda"
 _JOBS = f"-j{os.cpu_count() or 1}"
-_DEFINED = ("GGML_USE_HIP", "GGML_HIP_NO_VMM", "__HIP_PLATFORM_AMD__", "__HIP_ROCclr__=1", "NDEBUG")
-_FOLDERS = ("include", "src", CODE, "declared")
-_FLAGS = ("-O3", "-std=gnu++17", "-fPIC", "-w")
-
 _CMAKE = """\
 cmake_minimum_required(VERSION 3.21)
-project(ggml LANGUAGES HIP)
+project(copy LANGUAGES HIP)
 set(SOURCES {sources})
 foreach(pair ${{SOURCES}})
     string(REPLACE "=" ";" pair ${{pair}})
@@ -48,10 +43,10 @@ foreach(pair ${{SOURCES}})
     list(APPEND files ${{source}})
     set_source_files_properties(${{source}} PROPERTIES LANGUAGE HIP COMPILE_OPTIONS -cuid=${{cuid}})
 endforeach()
-add_library(ggml OBJECT ${{files}})
-target_compile_options(ggml PRIVATE {flags} -ffile-prefix-map=${{CMAKE_SOURCE_DIR}}/=)
-target_compile_definitions(ggml PRIVATE {defined})
-target_include_directories(ggml PRIVATE {folders})
+add_library(copy OBJECT ${{files}})
+target_compile_options(copy PRIVATE {flags} -ffile-prefix-map=${{CMAKE_SOURCE_DIR}}/=)
+target_compile_definitions(copy PRIVATE {defined})
+target_include_directories(copy PRIVATE {folders})
 """
 _SCONS = """\
 env = Environment(
@@ -73,7 +68,7 @@ _LAUNCH = f"{sys.executable};-m;offload_tool;launch"
 _LAUNCHERS = {
     "driver": "",
     "launch": _LAUNCH,
-    "launch and PCH": f"env;OFFLOAD_PCH=common.cuh;{_LAUNCH}",
+    "launch and PCH": "env;OFFLOAD_PCH={pch};" + _LAUNCH,
 }
 _SCONS_MODES = {
     "SCons": (False, False),
@@ -85,60 +80,41 @@ MODES = (*_LAUNCHERS, *_SCONS_MODES)
 _SHF_ALLOC, _SHF_MERGE, _SHF_STRINGS = 0x2, 0x10, 0x20
 _OF_LINKER = re.compile(rb"(?:__|\.)(hip_fatbin|rodata\.(?:str|cst)[\d.]*\d)(?:_\w+|\+0x\w+)?")
 """Relocations after a linker has merged constants, and named the section of device code."""
-_HIPBLAS = """\
-#pragma once
-#include <hip/hip_runtime.h>
-#include <hip/hip_complex.h>
-#include <hip/library_types.h>
-typedef void *hipblasHandle_t;
-enum hipblasStatus_t { HIPBLAS_STATUS_SUCCESS, HIPBLAS_STATUS_ALLOC_FAILED,
-    HIPBLAS_STATUS_ARCH_MISMATCH, HIPBLAS_STATUS_EXECUTION_FAILED, HIPBLAS_STATUS_INTERNAL_ERROR,
-    HIPBLAS_STATUS_INVALID_VALUE, HIPBLAS_STATUS_MAPPING_ERROR, HIPBLAS_STATUS_NOT_INITIALIZED,
-    HIPBLAS_STATUS_NOT_SUPPORTED };
-enum hipblasOperation_t { HIPBLAS_OP_N, HIPBLAS_OP_T };
-enum hipblasDatatype_t { HIPBLAS_R_16F, HIPBLAS_R_32F, HIPBLAS_R_16B };
-enum hipblasComputeType_t { HIPBLAS_COMPUTE_16F, HIPBLAS_COMPUTE_32F,
-    HIPBLAS_COMPUTE_32F_FAST_16F };
-enum hipblasGemmAlgo_t { HIPBLAS_GEMM_DEFAULT };
-enum hipblasMath_t { HIPBLAS_DEFAULT_MATH };
-extern "C" hipblasStatus_t hipblasCreate(hipblasHandle_t *), hipblasDestroy(hipblasHandle_t),
-    hipblasSetStream(hipblasHandle_t, hipStream_t), hipblasSetMathMode(hipblasHandle_t, int);
-#define ANY(NAME) template <class... T> hipblasStatus_t hipblas##NAME(T...);
-ANY(Sgemm) ANY(SgemmBatched) ANY(SgemmStridedBatched) ANY(StrsmBatched)
-ANY(GemmEx) ANY(GemmBatchedEx) ANY(GemmStridedBatchedEx)
-#undef ANY
-"""
 
 
 class Copy:
     """A copy of a checkout's sources, for one way to build them."""
 
-    def __init__(self, mode: str, folder: Path, checkout: Path, names: Sequence[str]) -> None:
+    def __init__(
+        self, mode: str, folder: Path, checkout: Path, project: Project, names: Sequence[str]
+    ) -> None:
         self.mode = mode
         self.folder = folder
-        self._sources = [f"{CODE}/{name}.cu" for name in names]
+        self.project = project
+        self._sources = {Path(name).name: project.source.format(name) for name in names}
+        assert len(self._sources) == len(names), "two sources of one name"
         self._command: Sequence[str] = ()
         self._began = 0
         self._code: dict[str, tuple[str, object]] = {}
-        for file in checkout.rglob("*"):
-            name = file.relative_to(checkout).as_posix()
-            if is_copied(name) and file.is_file():
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(file, folder / name)
-        (folder / "declared/hipblas").mkdir(parents=True)
-        (folder / "declared/hipblas/hipblas.h").write_text(_HIPBLAS)
+        for name in project.copied:
+            shutil.copytree(checkout / name, folder / name)
+        for name, text in project.written.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
 
     def configure(self, targets: Sequence[str]) -> None:
         """Write the build files, for these targets."""
-        common = {"flags": [*_FLAGS], "defined": [*_DEFINED], "folders": [*_FOLDERS]}
+        project, sources = self.project, [*self._sources.values()]
+        lists = {"flags": project.flags, "defined": project.defined, "folders": project.folders}
+        common = {name: [*words] for name, words in lists.items()}
         if self.mode in _SCONS_MODES:
             pch, cutoff = _SCONS_MODES[self.mode]
-            lists = {**common, "sources": self._sources, "targets": [*targets]}
-            text = _SCONS.format(**lists, pch=pch, cutoff=cutoff)
+            common |= {"sources": sources, "targets": [*targets]}
+            text = _SCONS.format(**common, pch=pch, cutoff=cutoff)
             (self.folder / "SConstruct").write_text(text)
             self._command = [sys.executable, "-m", "SCons", "-Q", _JOBS]
             return
-        pairs = " ".join(f"{source}={derive_cuid(source)}" for source in self._sources)
+        pairs = " ".join(f"{source}={derive_cuid(source)}" for source in sources)
         words = {each: " ".join(values) for each, values in common.items()}
         (self.folder / "CMakeLists.txt").write_text(_CMAKE.format(**words, sources=pairs))
         command = [
@@ -146,7 +122,7 @@ class Copy:
             "-DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY",
             f"-DCMAKE_HIP_COMPILER={shutil.which(find_toolchain().clang[0])}",
             f"-DCMAKE_HIP_ARCHITECTURES={';'.join(targets)}",
-            f"-DCMAKE_HIP_COMPILER_LAUNCHER={_LAUNCHERS[self.mode]}",
+            f"-DCMAKE_HIP_COMPILER_LAUNCHER={_LAUNCHERS[self.mode].format(pch=project.pch)}",
         ]
         subprocess.run(command, cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
         self._command = ["ninja", "-C", "build", _JOBS]
@@ -204,6 +180,19 @@ class Copy:
         passes = json.loads(summary.read_text())["passes"] if summary.exists() else []
         return [each for each in passes if each["outcome"] in ("compiled", "front end only")]
 
+    def pass_digest(self, name: str, target: str, *what: str) -> str:
+        """Return the digest of what the compiler prints for one pass, with the options `what`."""
+        side = ["--offload-device-only", f"--offload-arch={target}"]
+        words = [
+            *(*find_toolchain().clang, "-x", "hip", *self.project.flags, *what),
+            *(f"-D{each}" for each in self.project.defined),
+            *(f"-I{each}" for each in self.project.folders),
+            *(side if target != "host" else ["--offload-host-only"]),
+            self._sources[name],
+        ]
+        done = subprocess.run(words, cwd=self.folder, check=True, stdout=subprocess.PIPE)
+        return digest_of(done.stdout)
+
     def cut_off(self) -> str:
         """Return how many passes stopped after the front end, of devices and of the host."""
         counts = []
@@ -216,33 +205,18 @@ class Copy:
 
 
 def make_copies(
-    folder: Path, checkout: Path, names: Sequence[str], targets: Sequence[str], modes: Sequence[str]
+    folder: Path,
+    checkout: Path,
+    project: Project,
+    names: Sequence[str],
+    targets: Sequence[str],
+    modes: Sequence[str],
 ) -> list[Copy]:
     """Return copies of a checkout's sources, one for each of `modes`, not yet built."""
-    copies = [Copy(mode, folder / mode, checkout, names) for mode in modes]
+    copies = [Copy(mode, folder / mode, checkout, project, names) for mode in modes]
     for copy in copies:
         copy.configure(targets)
     return copies
-
-
-def is_copied(name: str) -> bool:
-    """Return whether a file of a checkout is part of the copies."""
-    folder, _, base = name.rpartition("/")
-    return name.startswith(("include/", f"{CODE}/")) or (folder == "src" and base.endswith(".h"))
-
-
-def pass_digest(copy: Copy, name: str, target: str, *what: str) -> str:
-    """Return the digest of what the compiler prints for one pass, with the options `what`."""
-    side = ["--offload-device-only", f"--offload-arch={target}"]
-    words = [
-        *(*find_toolchain().clang, "-x", "hip", *_FLAGS, *what),
-        *(f"-D{each}" for each in _DEFINED),
-        *(f"-I{each}" for each in _FOLDERS),
-        *(side if target != "host" else ["--offload-host-only"]),
-        f"{CODE}/{name}.cu",
-    ]
-    done = subprocess.run(words, cwd=copy.folder, check=True, stdout=subprocess.PIPE)
-    return digest_of(done.stdout)
 
 
 def differences(copies: Sequence[Copy]) -> list[str]:
