@@ -91,7 +91,7 @@ class Copy:
         self.mode = mode
         self.folder = folder
         self.project = project
-        self._sources = {Path(name).name: project.source.format(name) for name in names}
+        self._sources = {Path(path).stem: path for path in map(project.path, names)}
         assert len(self._sources) == len(names), "two sources of one name"
         self._command: Sequence[str] = ()
         self._began = 0

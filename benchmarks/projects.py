@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from offload_tool.errors import UsageError
-
 
 class Project(NamedTuple):
     """A project, by names in its checkout."""
@@ -20,6 +18,7 @@ class Project(NamedTuple):
     source: str
     """The path of a source, with ``{}`` for its name."""
     sources: tuple[str, ...]
+    """Names of sources, or paths with a suffix."""
     folders: tuple[str, ...]
     """Where headers are searched."""
     defined: tuple[str, ...]
@@ -28,6 +27,12 @@ class Project(NamedTuple):
     """`OFFLOAD_PCH` behind ``launch``."""
     written: Mapping[str, str] = MappingProxyType({})
     """Files that its own build would write, or that another project would bring."""
+    within: str = ""
+    """The folder of a larger repository that may hold it, with a slash."""
+
+    def path(self, source: str) -> str:
+        """Return the path of one of the `sources`."""
+        return source if "." in source.rpartition("/")[2] else self.source.format(source)
 
 
 _HIPBLAS = """\
@@ -68,32 +73,43 @@ GGML = Project(
     flags=("-O3", "-std=gnu++17", "-fPIC", "-w"),
     pch="common.cuh",
     written=MappingProxyType({"written/hipblas/hipblas.h": _HIPBLAS}),
+    within="ggml/",
 )
 """Its HIP backend, as in the project's own repository. Declarations replace hipBLAS."""
+_INSTANCES = "library/src/tensor_operation_instance/gpu"
 COMPOSABLE_KERNEL = Project(
     name="composable_kernel",
-    copied=("include", "library/include", "example"),
+    copied=("include", "library", "example"),
     code="include",
-    source="example/{}.cpp",
+    source="{}.cpp",
     sources=(
-        *("12_reduce/reduce_blockwise_two_call", "13_pool2d_fwd/pool2d_fwd_fp16"),
-        *("23_softmax/softmax_blockwise", "27_layernorm2d_fwd/layernorm2d_fwd_fp16"),
-        *("39_permute/permute_1xHxW_fp16", "42_groupnorm_fwd/groupnorm_fwd_swish_fp16"),
-        *("44_elementwise_permute/elementwise_binary_4D_fp16", "50_put_element/put_element_fp16"),
-        *("52_im2col_col2im/image_to_column_f32", "ck_tile/03_gemm/gemm_basic"),
+        *(f"{_INSTANCES}/softmax/device_softmax_f16_f16_instance_rank3_reduce{n}" for n in "123"),
+        *(f"{_INSTANCES}/permute_scale/device_permute_scale_{n}d_fp16_instances" for n in "123"),
+        f"{_INSTANCES}/normalization_fwd/device_layernorm2d_fwd_f16_instance",
+        f"{_INSTANCES}/batchnorm/device_batchnorm_infer_f16_instance",
+        "example/13_pool2d_fwd/pool2d_fwd_fp16",
+        "example/ck_tile/03_gemm/gemm_basic",
     ),
     folders=("include", "library/include", "written"),
     defined=("__HIP_PLATFORM_AMD__", "__HIP_ROCclr__=1", "CK_USE_XDL", "NDEBUG"),
     flags=("-O3", "-std=gnu++17", "-fPIC"),
     pch="ck.hpp",
     written=MappingProxyType({"written/ck/config.h": "#pragma once\n"}),
+    within="projects/composablekernel/",
 )
-"""Examples with headers of many templates."""
+"""Sources whose headers have many templates."""
 
 
-def find_project(has_folder: Callable[[str], bool]) -> Project:
-    """Return the project of a checkout that has these folders; raise UsageError if unknown."""
+_OTHER = Project("a project", (), "", "{}", (), (), ("__HIP_PLATFORM_AMD__",), ("-O3", "-w"), "")
+
+
+def find_project(has_folder: Callable[[str], bool]) -> tuple[Project, str]:
+    """Return the project of a repository with these folders, and its folder there with a slash.
+
+    Of an unknown one, the user names sources and folders.
+    """
     for each in (GGML, COMPOSABLE_KERNEL):
-        if all(map(has_folder, (each.code, *each.copied))):
-            return each
-    raise UsageError("expected a checkout of ggml, llama.cpp or composable_kernel")
+        for within in ("", each.within):
+            if all(has_folder(within + folder) for folder in (each.code, *each.copied)):
+                return each, within
+    return _OTHER, ""

@@ -1,10 +1,11 @@
 """``python -m benchmarks replay CHECKOUT``: real commits of a project, one after the other.
 
-CHECKOUT is a clone of one of the `projects` with its history, bare or not; nothing is written
-there. The copies that `project_copy` lists get the last commits that touch its device code, in
-order, and are built after each one: files that a commit leaves alone keep their times. The report
-has for each commit, and in total, the processor seconds of all processes beside the compiler's
-alone, and of the passes (a source for one target, or for the host):
+CHECKOUT is a clone of one of the `projects` with its history, bare or not, or of another one whose
+sources and folders are given; nothing is written there. The copies that `project_copy` lists get
+the last commits that touch its device code, in order, and are built after each one: files that a
+commit leaves alone keep their times. The report has for each commit, and in total, the processor
+seconds of all processes beside the compiler's alone, and of the passes (a source for one target, or
+for the host):
 
 - how many Ninja runs, since a file in the depfile has another time;
 - with ``--tokens``, of how many of these the preprocessed tokens are others;
@@ -21,6 +22,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import shlex
 import subprocess
 import tempfile
 import zipfile
@@ -41,12 +43,13 @@ _COLUMNS = ("depfile", "tokens", "bitcode", "of host", "images", "of host")
 class History:
     """The trees of a project in a clone, which is read by git alone."""
 
-    def __init__(self, clone: Path) -> None:
+    def __init__(self, clone: Path, options: argparse.Namespace) -> None:
+        """`options` replace what is known of the project, by its fields."""
         self._clone = clone
         folders = self._git("ls-tree", "-r", "-d", "-z", "--name-only", "HEAD").decode().split("\0")
-        self._prefix = "ggml/" if "ggml" in folders else ""  # llama.cpp
-        names = {name.removeprefix(self._prefix) for name in folders}
-        self.project = find_project(names.__contains__)
+        known, self._prefix = find_project({*folders}.__contains__)
+        given = {name: getattr(options, name, None) for name in known._fields}
+        self.project = known._replace(**{name: value for name, value in given.items() if value})
 
     def commits(self, count: int) -> list[str]:
         """Return the last commits that touch the device code, and the one before, oldest first."""
@@ -116,13 +119,12 @@ def _row(title: str, counts: Counter[int], figures: Sequence[float], digits: int
     return f"{title[:50]:50}{cells}{''.join(f'{each:17.{digits}f}' for each in figures)}"
 
 
-def _replay(folder: Path, clone: Path, options: argparse.Namespace) -> int:
+def _replay(folder: Path, history: History, options: argparse.Namespace) -> int:
     file = picture()
-    history = History(clone)
     before, *commits = history.commits(options.last)
     history.unpack(before, folder / "first")
     project, targets = history.project, options.targets
-    sources = options.sources or project.sources
+    sources = project.sources
     copies = make_copies(folder, folder / "first", project, sources, targets, MODES)
     passes = _Passes(copies, targets, tokens=options.tokens)
     titles = "".join(f"  {name}" for name in _COLUMNS)
@@ -169,12 +171,20 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks replay")
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--last", type=int, default=25, metavar="N")
-    parser.add_argument("--sources", nargs="+", default=())
+    for name in ("sources", "copied", "folders", "defined"):
+        parser.add_argument(f"--{name}", nargs="+")
+    parser.add_argument("--code", help="the folder whose commits are replayed")
+    parser.add_argument("--flags", type=shlex.split, help="in one argument: --flags='-O3 -w'")
     parser.add_argument("--targets", nargs="+", default=TARGETS[:2])
     parser.add_argument("--tokens", action="store_true")
     parser.add_argument("--clean", action="store_true")
     options = parser.parse_args(words)
+    history = History(options.checkout.resolve(), options)
+    if not all((history.project.sources, history.project.copied, history.project.code)):
+        parser.error(
+            "not ggml, llama.cpp or composable_kernel: give --sources, --copied and --code"
+        )
     os.environ["PYTHONPATH"] = str(Path.cwd())
     # The build files and git run in other folders.
     with tempfile.TemporaryDirectory() as folder:
-        return _replay(Path(folder), options.checkout.resolve(), options)
+        return _replay(Path(folder), history, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def clone(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 def test_history(clone: Path, tmp_path: Path) -> None:
     """Commits of device code come with all changes of copied files since the one before."""
-    history = History(clone)
+    history = History(clone, Namespace())
     first, *commits = history.commits(2)
     assert [history.title(each).split(" ", 1)[1] for each in commits] == ["change 2", "change 4"]
     history.unpack(first, tmp_path / "first")
@@ -59,9 +60,21 @@ def test_history(clone: Path, tmp_path: Path) -> None:
     }
     assert dict(history.changes(*commits)) == {
         "include/ggml.h": b"3",
+        "src/ggml-cpu/c.c": b"3",
         "src/ggml-cuda/a.cu": b"4",
         "src/ggml-cuda/b.cu": None,
     }
+
+
+def test_options(clone: Path) -> None:
+    """Options replace what is known of a project."""
+    given = Namespace(code="include", sources=["x/y.hip", "clamp"], copied=None)
+    history = History(clone, given)
+    _, *commits = history.commits(2)
+    assert [history.title(each).split(" ", 1)[1] for each in commits] == ["change 1", "change 3"]
+    assert history.project.copied == ("include", "src")
+    paths = [*map(history.project.path, history.project.sources)]
+    assert paths == ["x/y.hip", "src/ggml-cuda/clamp.cu"]
 
 
 @pytest.mark.llvm
