@@ -2,7 +2,7 @@
 
 Each result is a file::
 
-    <cache folder>/answers/<checksum of the key>.json
+    <cache folder>/answers/<its first two digits>/<checksum of the key>.json
         checksum of the rest
         {"key": [text, ...], "result": ..., "package": checksum of `package_state`,
          "dependencies": {path: [mtime in ns, ctime in ns, size, inode] or null, ...}}
@@ -10,6 +10,9 @@ Each result is a file::
 A result is valid while the package and the stat() of every dependency are unchanged; no program can
 set ctime. A result is not stored if a dependency changes during the query. The reader ignores a
 file that is unreadable, corrupt, or writable by others.
+
+Keys contain working directories and commands with names of sources, so builds in new places would
+fill a disk: each of the 256 folders has at most `_MOST_RESULTS`, of which the older half then goes.
 
 Results about headers of toolkits and libraries are in one such file, each with its header's stat().
 """
@@ -43,6 +46,10 @@ _KEYS = {"key", "package", "dependencies", "result"}
 _HEADERS = ("headers",)
 """The key of the results of `kept_by_stat`."""
 _MOST_HEADERS = 2048
+_MOST_RESULTS = 64
+"""Files of a folder; with a result of 17,000 bytes for each source, all take 280 MB."""
+_DAY = 86_400
+"""Seconds after which the use of a result is noted, as its file's time."""
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -174,7 +181,8 @@ def _save_at_exit() -> None:
 
 def _file_of(key: Sequence[str]) -> str:
     checksum = binascii.crc32("\0".join(key).encode(errors="surrogateescape"))
-    return f"{cache_folder()}/answers/{checksum:08x}.json"
+    name = f"{checksum:08x}"
+    return f"{cache_folder()}/answers/{name[:2]}/{name}.json"
 
 
 @functools.cache
@@ -224,7 +232,12 @@ def _read(file: str, key: Sequence[str]) -> dict[str, Any] | None:
     if not isinstance(known, dict) or known.keys() != _KEYS:
         return None
     is_own = known["key"] == list(key) and known["package"] == package_state()
-    return known if is_own and isinstance(known["dependencies"], dict) else None
+    if not is_own or not isinstance(known["dependencies"], dict):
+        return None
+    if status.st_mtime < time.time() - _DAY:
+        with suppress(OSError):
+            os.utime(file, follow_symlinks=False)
+    return known
 
 
 def _write(file: str, key: Sequence[str], states: dict[str, Any], result: Any) -> None:
@@ -239,5 +252,18 @@ def _write(file: str, key: Sequence[str], states: dict[str, Any], result: Any) -
             known = {"key": [*key], "package": package_state(), "dependencies": states}
             text = json.dumps({**known, "result": result}).encode()
             out.write(digest_of(text).encode() + b"\n" + text)
+        _make_room(os.path.dirname(file))
     except (OSError, OffloadError):
         pass  # such as a full disk: the result is still right
+
+
+def _make_room(folder: str) -> None:
+    """Remove the results of a folder that were used longest ago, if there are too many.
+
+    :raises OSError: another process removes them, too.
+    """
+    with os.scandir(folder) as items:
+        found = [(item.stat().st_mtime_ns, item.path) for item in items]
+    if len(found) > _MOST_RESULTS:
+        for _, path in sorted(found)[: len(found) // 2]:
+            os.unlink(path)

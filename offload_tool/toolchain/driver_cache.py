@@ -55,11 +55,18 @@ from offload_tool.util.which import program_folders, which
 _CONFIGURATION = ".cfg"
 _GCC = ("lib/gcc", "lib64/gcc", "lib/gcc-cross")
 _PER_CALL_VARIABLES = frozenset(
-    ("_", "OLDPWD", "SHLVL", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT", "MAKE_TERMERR")
+    (
+        *("_", "OLDPWD", "SHLVL", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT"),
+        *("MAKE_TERMERR", "INVOCATION_ID", "JOURNAL_STREAM", "STY", "WINDOWID"),
+    )
 )
-"""Variables that shells and make set anew for each command or build; no driver reads them."""
-_OWN = ("OFFLOAD_LAUNCH_", "OFFLOAD_CUTOFF")
-"""Prefixes of our own, which change no query. All others count: new ones may at any time."""
+"""Variables that make, or each command, login or terminal sets anew; no driver reads them."""
+_NOT_READ = (
+    *("OFFLOAD_LAUNCH_", "OFFLOAD_CUTOFF"),
+    *("DBUS_SESSION_", "SSH_", "TERM_SESSION_", "TMUX", "VSCODE_", "XDG_SESSION_"),
+)
+"""Prefixes of others, and of our own that change no query. All that remain count: new ones may
+change queries at any time."""
 
 
 def program_of(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
@@ -150,7 +157,7 @@ def cached_args(
 
 def _digest_of_variables(environment: Mapping[str, str]) -> str:
     """Return a digest of the environment: its values may be passwords, so the cache stores none."""
-    names = sorted(name for name in environment if not name.startswith(_OWN))
+    names = sorted(name for name in environment if not name.startswith(_NOT_READ))
     names = [name for name in names if name not in _PER_CALL_VARIABLES]
     text = "\0".join(f"{name}={environment[name]}" for name in names)
     return digest_of(os.fsencode(text))

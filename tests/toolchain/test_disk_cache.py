@@ -97,7 +97,7 @@ def test_results_of_headers(oracle: _Oracle, tmp_path: Path) -> None:
     oracle.file.write_text("new")
     os.utime(oracle.file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert lengths(oracle.file, other) == "witness 6 8"
-    (stored,) = Path(cache_folder(), "answers").iterdir()
+    (stored,) = Path(cache_folder(), "answers").rglob("*.json")
     stored.write_text(stored.read_text().replace('": 6}', '": 7}'))
     assert lengths(oracle.file) == "witness 6"
     stored.chmod(0o666)  # somebody else may have written it
@@ -129,6 +129,32 @@ def test_every_module_counts(tmp_path: Path) -> None:
     package_state.cache_clear()
 
 
+def test_bounded(oracle: _Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of too many results, those used longest ago go; what is used again stays."""
+    monkeypatch.setattr("offload_tool.toolchain.disk_cache._MOST_RESULTS", 4)
+    folder = Path(cache_folder(), "answers")
+
+    def store(number: int) -> int:
+        key = [f"number {number}"]
+        found = cached_result(key, lambda: oracle.asked, lambda _: [])
+        assert isinstance(found, int)
+        return found
+
+    store(0)
+    (first,) = folder.rglob("*.json")
+    for number in range(1, 1000):
+        store(number)
+        counts = [len([*each.iterdir()]) for each in folder.iterdir()]
+        if first.exists():
+            os.utime(first, (1, 1))  # long ago
+            oracle.asked = number
+            assert store(0) == 0
+    assert max(counts) <= 4
+    assert sum(counts) > 500
+    assert first.exists()
+    assert first.stat().st_mtime > 1
+
+
 def test_not_kept_for_another_package(oracle: _Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that another state of the package wrote is found again."""
     assert [oracle.answer(), oracle.answer()] == [1, 1]
@@ -145,7 +171,7 @@ def test_version_that_somebody_changed(
     cache_folder.cache_clear()
     command = (llvm("clang"),)
     expected = version_of(command)["line"]
-    answers = Path(cache_folder(), "answers").iterdir()
+    answers = Path(cache_folder(), "answers").rglob("*.json")
     (kept,) = (file for file in answers if '["version"' in file.read_text())
     kept.write_text(kept.read_text().replace("clang version", "gcc version"))
     driver.output_of.cache_clear()
@@ -181,3 +207,25 @@ def test_no_libraries(tmp_path: Path, compiler: Toolchain, clang: list[str]) -> 
     assert device_libraries(given, os.environ) == ()
     assert device_libraries([*command, f"--rocm-path={tmp_path / 'none'}"], os.environ) == ()
     assert device_libraries([str(tmp_path / "no-clang"), *DEVICE], os.environ) == ()
+
+
+def test_variables_of_a_login(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: Toolchain, clang: list[str]
+) -> None:
+    """Another login queries nothing again; any unknown variable, or one that clang reads, does."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    cache_folder.cache_clear()
+    folder = write_device_libraries(tmp_path / "libraries", compiler.clang)
+    time.sleep(_STEPS)
+    asked: list[object] = []
+    query = driver.query
+    monkeypatch.setattr(driver, "query", lambda *args: asked.append(args) or query(*args))
+    command = [*clang, "--offload-arch=gfx906", f"--rocm-device-lib-path={folder}"]
+    queries = []
+    for name in ("SSH_CONNECTION", "SSH_CONNECTION", "TMUX_PANE", "CPATH", "UNKNOWN"):
+        asked.clear()
+        driver.query_front_end.cache_clear()
+        device_libraries(command, {**os.environ, name: "x"})
+        queries.append(len(asked))
+    cache_folder.cache_clear()
+    assert [bool(each) for each in queries] == [True, False, False, True, True]
