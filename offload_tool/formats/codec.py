@@ -22,7 +22,6 @@ Source: RFC 8878 ("Zstandard Compression"), sections 3.1.1 and 3.1.2; RFC 1950 f
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
@@ -35,6 +34,7 @@ import zstandard
 
 from offload_tool.errors import FormatError, UnsupportedError, UsageError, shortage
 from offload_tool.io import StrPath
+from offload_tool.util.cores import usable_cores
 
 Method: TypeAlias = 'Literal["zlib", "zstd"]'
 
@@ -178,7 +178,7 @@ def _worker_count(level: int, size: int, job_size: int) -> int:
     """Return the number of threads: at least 1, because 0 changes the output."""
     tables = zstandard.ZstdCompressionParameters.from_level(level, source_size=size)
     memory = tables.estimated_compression_context_size() + job_size
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     return max(1, min(cores, -(-size // job_size), _WORKER_MEMORY // memory))
 
 

@@ -40,6 +40,7 @@ from contextlib import suppress
 from offload_tool.errors import CompilerError
 from offload_tool.io.signals import shielded
 from offload_tool.toolchain.disk_cache import cache_folder
+from offload_tool.util.cores import usable_cores
 
 _AUTH = ("--jobserver-auth=", "--jobserver-fds=")
 _FIFO = "fifo:"
@@ -195,7 +196,7 @@ def slots_of(environ: Mapping[str, str]) -> Slots:
     named = environ.get(_JOBS, "")
     if named.isdecimal() and int(named):
         return Slots(f"{_JOBS}={named}", int(named) - 1)
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     try:
         patience = 0.0 if any(map(environ.get, _ELSEWHERE)) else _PATIENCE
         folder = os.path.join(cache_folder(), "cores")

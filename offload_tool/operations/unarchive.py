@@ -16,7 +16,6 @@ that program orders them by a hash table; this package keeps the order of the fi
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -41,6 +40,7 @@ from offload_tool.formats.targets.processors import PROCESSORS
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_all
 from offload_tool.io.limits import effective_budget
 from offload_tool.io.spool import Spool
+from offload_tool.util.cores import usable_cores
 from offload_tool.util.frozen import frozen, replaced
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _write_all(files: Sequence[OutputFile], archives: Sequence[ar.GrowingArchive
     if size < _PARALLEL or not all(file.seekable for file in files):
         count = 1
     else:
-        count = min(len(files), os.cpu_count() or 1, _THREADS)
+        count = min(len(files), usable_cores(), _THREADS)
     waiting = iter(list(zip(files, archives, strict=True)))
     errors: list[BaseException] = []
 

@@ -8,7 +8,6 @@ prints "error:". Any other failure is discarded, and the compile runs again on t
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from offload_tool.clang.driver import option_values
 from offload_tool.errors import CompilerError
 from offload_tool.io.process import capture_merged
+from offload_tool.util.cores import usable_cores
 
 _FAILED = 1  # clang's status for an error in its input
 _SHELL_SIGNAL = 128  # a shell and srun add a signal's number to this
@@ -25,7 +25,7 @@ _STOPPED_BY_USER = frozenset({signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 _REASON_CHARACTERS = 300
 
 # Limits the compiles that run again: with -j64, 64 may fail at once.
-_local_slots = threading.BoundedSemaphore(max(1, os.cpu_count() or 1))
+_local_slots = threading.BoundedSemaphore(usable_cores())
 
 
 @dataclass(frozen=True, slots=True)
