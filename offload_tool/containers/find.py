@@ -24,9 +24,9 @@ so memory does not grow with their number.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
-from pathlib import Path
 
 from offload_tool.containers.entries import CudaContent, PayloadCache, StoredEntry, read_bundles
 from offload_tool.containers.file_format import FileFormat, recognise
@@ -235,7 +235,7 @@ def find_containers(
     """
     index, last = -1, None
     if markers is None:
-        markers = not Path(path).is_dir()
+        markers = not os.path.isdir(path)
     walk = Walk(
         _FindPolicy(markers=markers),
         containers_of,
@@ -252,7 +252,7 @@ def find_containers(
 
 
 def _find(path: StrPath, walk: Walk[FoundContainer]) -> Iterator[FoundContainer]:
-    if Path(path).is_dir():
+    if os.path.isdir(path):
         yield from walk.folder(path)
         return
     with InputFile(path) as source:

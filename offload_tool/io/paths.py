@@ -52,6 +52,20 @@ def sibling(output: str, suffix: str) -> str:
     return os.path.join(folder, f".{name}{suffix}")
 
 
+def is_same_file(first: StrPath, second: StrPath) -> bool:
+    """Return whether two names are of one file or folder, which this process may reach."""
+    with suppress(OSError):
+        return os.path.samefile(first, second)
+    return False
+
+
+def names_in(folder: StrPath) -> list[str]:
+    """Return the names in a folder; [] if it is none, or not readable."""
+    with suppress(OSError):
+        return os.listdir(folder)
+    return []
+
+
 def remove(name: str) -> None:
     """Remove a file if it exists."""
     with suppress(FileNotFoundError):

@@ -31,7 +31,7 @@ def create_folder(path: StrPath) -> Iterator[None]:
     from pathlib import Path
 
     folder = Path(path)
-    new = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    new = [parent for parent in (folder, *folder.parents) if not os.path.exists(parent)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield

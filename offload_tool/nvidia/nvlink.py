@@ -114,7 +114,7 @@ def link_cubins(
         result = query([*linker, *named, *first, "-o", str(linked)], environment)
         if result.status and not first and RUNTIME_SYMBOL in result.errors:
             result = query([*linker, *named, *libraries, "-o", str(linked)], environment)
-        if result.status or not linked.is_file():
+        if result.status or not os.path.isfile(linked):
             text = print_messages(result, folder)
             name = "libnvJitLink" if NVJITLINK in linker else Path(linker[0]).name
             why = "its messages are above" if text else "it printed nothing"
@@ -195,4 +195,4 @@ def device_libraries(linker: str, toolkit: str) -> tuple[str, ...]:
     folders += [Path(toolkit)] if toolkit else []
     folders += [own.parent / "cuda_runtime"] if linker else []
     found = (folder / name / DEVICE_RUNTIME for folder in folders for name in ("lib64", "lib"))
-    return tuple(str(path) for path in found if path.is_file())[:1]
+    return tuple(str(path) for path in found if os.path.isfile(path))[:1]

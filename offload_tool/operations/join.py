@@ -92,10 +92,10 @@ def join_file(
     :raises UsageError: a part is of the wrong kind, or has code that the host does not refer to.
     :raises FileError: a file cannot be read or written.
     """
-    is_folder = Path(host).is_dir()
+    is_folder = os.path.isdir(host)
     is_whl = not is_folder and is_wheel(host)
     for part in parts:
-        if is_folder and not Path(part).is_dir():
+        if is_folder and not os.path.isdir(part):
             raise UsageError(
                 f"'{part}' is no folder, as what is laid over a folder must be; give a folder"
             )

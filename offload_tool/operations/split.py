@@ -20,6 +20,7 @@ A kernel key consists of the file's path from the archive's root folder, and the
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections import Counter, defaultdict
@@ -139,7 +140,7 @@ def split_file(
         raise UsageError(
             f"the group {group!r} is to be a part of file names; use letters, digits, and . _ + -"
         )
-    is_folder = source.is_dir()
+    is_folder = os.path.isdir(source)
     is_whl = not is_folder and is_wheel(path)
     if in_parts and not is_folder:
         raise UsageError(f"'{path}' is no folder: its parts are files already; leave --parts out")
@@ -173,7 +174,7 @@ def _thinned(source: Path, folder: OutputFolder, run: _Splitting) -> list[SplitP
         path = Path(inner, source.name)
         out = folder.temporary / path
         report = thin_file(source, out, keep=[Device.parse(target_id)])
-        size = 0 if out.is_dir() else report.size_after
+        size = 0 if os.path.isdir(out) else report.size_after
         parts.append(SplitPart(path, target_id, size, report.kept))
     run.left.clear()
     return parts
@@ -189,7 +190,7 @@ class _Splitting:
     def __init__(self, path: Path, group: str | None, scheme: str, spool: Spool) -> None:
         self.path = path
         self.spool = spool
-        self.is_file = not path.is_dir() and not is_wheel(path)
+        self.is_file = not os.path.isdir(path) and not is_wheel(path)
         self.group = group
         self.scheme = scheme
         self.images: dict[str, list[kpack.NewKpackImage]] = {}

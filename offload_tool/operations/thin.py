@@ -26,11 +26,11 @@ their sizes. All other inputs are rejected with a reason.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 from offload_tool.containers.file_format import FileFormat, recognise, text_comment
 from offload_tool.containers.find import (
@@ -56,6 +56,7 @@ from offload_tool.formats.objects.elf.segments import Replacement, plan_shrunk_e
 from offload_tool.formats.offload_binary import read_offload_binary
 from offload_tool.formats.wheel import is_wheel
 from offload_tool.io import FileRange, InputFile, StrPath
+from offload_tool.io.paths import is_same_file
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.bundle import Compression, compress_plan
@@ -123,7 +124,7 @@ def thin_file(
     """
     if not keep:
         raise UsageError("no devices to keep; give at least one target ID")
-    if Path(path).is_dir() and not (Path(output).exists() and Path(output).samefile(path)):
+    if os.path.isdir(path) and not is_same_file(output, path):
         check_outside(output, path, "thinned", "write elsewhere, or to the folder itself")
     with Spool() as spool, ExitStack() as stack:
         thinner = _Thinner(keep, spool, stack, keep_ptx=keep_ptx)

@@ -29,7 +29,7 @@ from offload_tool.formats import wheel, zip_writer
 from offload_tool.io import InputFile, StrPath, replace_file
 from offload_tool.io.limits import effective_budget, run_budget
 from offload_tool.io.output_folder import OutputFolder, new_folder, open_folder
-from offload_tool.io.paths import naming
+from offload_tool.io.paths import is_same_file, naming
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 
@@ -415,9 +415,9 @@ def rewritten(
 
     In a folder that is its own output, only changed files are written, or removed.
     """
-    if Path(path).is_dir():
-        old, new = Path(path), Path(output)
-        in_place = new.exists() and new.samefile(old)
+    if os.path.isdir(path):
+        old = Path(path)
+        in_place = is_same_file(output, path)
         with new_folder(output, keep_equal=keep_equal) as fresh:
             tree = FolderTree(old, besides=fresh.temporary)
             writer = FolderWriter(tree, fresh, only_changed=in_place)

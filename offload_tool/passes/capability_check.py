@@ -83,7 +83,7 @@ class Equipment:
         numbers = (target.split(":", 1)[0].removeprefix("gfx") for target in targets)
         names = [*_UNLISTED_FILES, *(f"oclc_isa_version_{number}.bc" for number in numbers)]
         paths = (Path(folder, name) for folder in self.used for name in names)
-        return [str(path) for path in paths if path.is_file()]
+        return [str(path) for path in paths if os.path.isfile(path)]
 
     def with_other(self, other: Equipment) -> Equipment:
         """Return this equipment and another together."""
@@ -217,7 +217,7 @@ def _find_cuda(request: _Request) -> Equipment:
 def _toolkit(found: Installation, kind: str) -> Equipment:
     flags = [f"{CUDA_PATH}={found.path}", "-Wno-unknown-cuda-version"]
     cccl = f"{found.path}/include/cccl"  # Thrust and CUB of CUDA 13, as nvcc knows
-    flags += ["-isystem", cccl] if kind == "cuda" and Path(cccl).is_dir() else []
+    flags += ["-isystem", cccl] if kind == "cuda" and os.path.isdir(cccl) else []
     return Equipment(tuple(flags), f"CUDA {found}", found.identity, (found.path,))
 
 

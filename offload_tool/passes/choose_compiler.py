@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from offload_tool.clang.environment import INSTALLATIONS
 from offload_tool.clang.response_file import check_quoting
 from offload_tool.errors import CompilerError
+from offload_tool.io.paths import names_in
 from offload_tool.toolchain.identity import LIBRARY_PATH, quoting_advice
 from offload_tool.toolchain.installations import rocm_compilers
 from offload_tool.toolchain.probe import CLANG_NAME, OLDEST_CLANG, Toolchain, probe, version_of
@@ -201,8 +202,8 @@ def _on_path(path: str) -> Iterator[tuple[str, str]]:
     found = [
         (int(match["major"] or 0), file)
         for folder in path.split(os.pathsep)
-        if folder and Path(folder).is_dir()
-        for name in sorted(filter(CLANG_NAME.fullmatch, os.listdir(folder)))
+        if folder
+        for name in sorted(filter(CLANG_NAME.fullmatch, names_in(folder)))
         if (match := CLANG_NAME.fullmatch(name)) and os.access(file := Path(folder, name), os.X_OK)
     ]
     plain = [(_plain_major(file), file) for major, file in found if not major]

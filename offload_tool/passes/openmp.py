@@ -218,7 +218,7 @@ def device_runtimes(toolchain: Toolchain, device: CompileTarget) -> tuple[str, .
     """Return the compiler's device runtime: a library since LLVM 21, bitcode files before."""
     libraries = _library_folder(toolchain)
     for name in _device_runtime_names(device):
-        if (libraries / name).is_file():
+        if os.path.isfile(libraries / name):
             return (str(libraries / name),)
     return ()
 

@@ -18,13 +18,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 from offload_tool.clang.argument_files import all_args, include_folders
 from offload_tool.clang.environment import ImplicitInputs
 from offload_tool.io.file_digests import DigestCache
-from offload_tool.io.paths import remove, sibling
+from offload_tool.io.paths import is_same_file, remove, sibling
 from offload_tool.io.process import capture
 from offload_tool.manifest.inputs import files_in_depfile, not_listed
 from offload_tool.manifest.output_state import Work
@@ -182,10 +181,7 @@ class PchRecipe(NamedTuple):
         Source: LLVM's ``sys::fs::current_path``: ``PWD`` if that is the folder.
         """
         given = self.environment.get("PWD", "")
-        with suppress(OSError):
-            if os.path.isabs(given) and os.path.samefile(given, "."):
-                return given
-        return os.getcwd()
+        return given if os.path.isabs(given) and is_same_file(given, ".") else os.getcwd()
 
     @property
     def depfile(self) -> str:

@@ -18,6 +18,7 @@ from offload_tool.clang.driver import output_of
 from offload_tool.clang.environment import INSTALLATIONS, folder_key
 from offload_tool.clang.options import relevant_flags, trial_flags
 from offload_tool.errors import CompilerError, UsageError
+from offload_tool.io.paths import names_in
 from offload_tool.toolchain.disk_cache import PACKAGE
 from offload_tool.toolchain.driver_cache import cached_compiler_result, compiler_files
 from offload_tool.toolchain.identity import LIBRARY_PATH, is_script, program_dependencies
@@ -237,8 +238,7 @@ def _dependency_paths(toolchain: Mapping[str, Any], environ: Mapping[str, str]) 
     yield from installation_folders(environ)
     for folder in program_folders(environ):
         yield folder
-        if os.path.isdir(folder):
-            yield from (item.path for item in os.scandir(folder) if CLANG_NAME.fullmatch(item.name))
+        yield from (f"{folder}/{name}" for name in filter(CLANG_NAME.fullmatch, names_in(folder)))
     for root in (environ.get("ROCM_PATH", ""), "/opt/rocm"):
         yield f"{root}/llvm/bin/clang"
     args = environ.get("OFFLOAD_CLANG", "").split()

@@ -43,6 +43,7 @@ from offload_tool.clang.options import (
 from offload_tool.clang.response_file import expand_command
 from offload_tool.formats.magic import ELF
 from offload_tool.io.file_digests import content_of, digest_of
+from offload_tool.io.paths import is_same_file, names_in
 from offload_tool.toolchain.disk_cache import cached_result
 from offload_tool.toolchain.identity import (
     CONFIGURATION_FOLDERS,
@@ -80,10 +81,7 @@ def program_of(command: Sequence[str], environment: Mapping[str, str]) -> str | 
 def is_program(front_end: str, command: str, environment: Mapping[str, str]) -> bool:
     """Return True if the front end is the called program, not, for example, wrapped by a cache."""
     called = program_of([command], environment)
-    try:
-        return called is not None and os.path.samefile(front_end, called)
-    except OSError:
-        return False
+    return called is not None and is_same_file(front_end, called)
 
 
 @memoized(16)
@@ -257,9 +255,8 @@ def compiler_files(args: Sequence[str], environment: Mapping[str, str]) -> Itera
     folders += values(args, CONFIGURATION_FOLDER)
     for folder in folders:
         yield folder
-        if os.path.isdir(folder):
-            names = os.listdir(folder)
-            yield from (f"{folder}/{name}" for name in names if name.endswith(_CONFIGURATION))
+        names = names_in(folder)
+        yield from (f"{folder}/{name}" for name in names if name.endswith(_CONFIGURATION))
     yield from values(args, CONFIGURATION)
     for root in ("/usr", *values(args, ROOT)):
         yield from (f"{root}/{below}{name}" for below in ("", "usr/") for name in _GCC)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 
 from offload_tool.clang.driver import output_of, query_plan
 from offload_tool.errors import CompilerError, TargetIDError
@@ -123,7 +122,7 @@ def _program_of(toolchain: Toolchain, name: str) -> str | None:
         found = output_of(toolchain.clang, f"-print-prog-name={name}").strip()
     except CompilerError:
         return None
-    return found if Path(found).is_absolute() and Path(found).is_file() else None
+    return found if os.path.isabs(found) and os.path.isfile(found) else None
 
 
 def _target_ids(lines: Sequence[str], kind: str) -> list[str]:

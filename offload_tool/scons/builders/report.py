@@ -60,7 +60,7 @@ def _generator_digest() -> str:
 
     digest = hashlib.sha256()
     for file in sorted((Path(_PACKAGES) / "offload_tool").rglob("*.*")):
-        if file.is_file() and file.suffix != ".pyc":
+        if os.path.isfile(file) and file.suffix != ".pyc":
             digest.update(hashlib.sha256(file.read_bytes()).digest())
     for package in ("plotly", "itables"):
         with suppress(metadata.PackageNotFoundError):  # the report itself prints the error

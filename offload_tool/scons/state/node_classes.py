@@ -7,6 +7,7 @@ have a manifest, which also selects entries of a ``CacheDir``: see `pass_state`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -249,7 +250,7 @@ class Output(PlainOutput):
         """Store the file in a ``CacheDir``, with its digest."""
         pushed = super().push_to_cache()
         digest_file = None if self.nocache or compat.cache_is_readonly() else _digest_file(self)
-        if digest_file is not None and digest_file.parent.is_dir():
+        if digest_file is not None and os.path.isdir(digest_file.parent):
             with suppress(OffloadError), replace_file(digest_file) as out:  # as SCons, which warns
                 out.write(_digest(self).encode())
         return pushed
