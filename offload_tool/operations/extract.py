@@ -117,7 +117,7 @@ def _loads(found: FoundContainer, requested: RequestedDevices) -> dict[str, list
 
 def _unused_name(path: Path, found: FoundContainer, image: FoundImage, names: set[str]) -> str:
     """Return the name of an image's file, and add it to `names`."""
-    inner = os.path.relpath(found.path, path) if path.is_dir() else path.name
+    inner = os.path.relpath(found.path, path) if os.path.isdir(path) else path.name
     where = inner if found.member is None else f"{inner}_{found.member}"
     stem = _UNSAFE.sub("_", f"{where}.{found.index}.{image.id}").lstrip(".-")[-_MAX_NAME:]
     extension = _extension(image)

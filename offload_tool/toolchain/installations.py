@@ -282,5 +282,5 @@ def _not_of_the_system(folders: Iterable[Path]) -> list[str]:
     return [
         str(folder)
         for folder in folders
-        if folder.is_dir() and not _OF_THE_SYSTEM.fullmatch(os.path.realpath(folder))
+        if os.path.isdir(folder) and not _OF_THE_SYSTEM.fullmatch(os.path.realpath(folder))
     ]
