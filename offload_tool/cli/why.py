@@ -107,7 +107,7 @@ def _verdict(
 def _folder_of(record: PassRecord, path: Path) -> Path:
     """Return the build's folder: the one with most of the files that the record names."""
     names = [name for name in record.inputs if not os.path.isabs(name)]
-    folders = [Path.cwd(), *path.resolve().parents]
+    folders = [Path.cwd(), *Path(os.path.realpath(path)).parents]
     found = {folder: sum(os.path.exists(folder / name) for name in names) for folder in folders}
     return max(folders, key=lambda folder: found[folder])
 

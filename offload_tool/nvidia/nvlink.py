@@ -179,7 +179,7 @@ def _candidates(toolkit: str, ptxas: str, environ: Mapping[str, str]) -> list[st
 
 def _installation(program: str, path: str | None) -> str:
     found = which(program, path) if program else None
-    return str(Path(found).resolve().parent.parent) if found else ""
+    return os.path.dirname(os.path.dirname(os.path.realpath(found))) if found else ""
 
 
 def _linkers_in(folder: Path) -> list[str]:
@@ -190,7 +190,7 @@ def _linkers_in(folder: Path) -> list[str]:
 
 def device_libraries(linker: str, toolkit: str) -> tuple[str, ...]:
     """Return the device functions' library in the installation of `linker`, or in `toolkit`."""
-    own = Path(linker).resolve().parent.parent
+    own = Path(os.path.realpath(linker)).parent.parent
     folders = [own] if linker else []
     folders += [Path(toolkit)] if toolkit else []
     folders += [own.parent / "cuda_runtime"] if linker else []

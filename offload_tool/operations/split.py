@@ -314,7 +314,7 @@ def _split_tree(
     run: _Splitting, folder: OutputFolder, tree: FileTree | FolderTree, *, in_parts: bool
 ) -> list[SplitPart]:
     """Write the parts of a file or folder; return none if there is no code for kpack archives."""
-    name = run.path.name if run.is_file else run.path.resolve().name
+    name = run.path.name if run.is_file else os.path.basename(os.path.realpath(run.path))
     group = run.group or _safe(name)
     host = f"{name}_host/" if in_parts else ""
     writer = FolderWriter(tree, folder, host)

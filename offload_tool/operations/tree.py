@@ -29,7 +29,7 @@ from offload_tool.formats import wheel, zip_writer
 from offload_tool.io import InputFile, StrPath, replace_file
 from offload_tool.io.limits import effective_budget, run_budget
 from offload_tool.io.output_folder import OutputFolder, new_folder, open_folder
-from offload_tool.io.paths import is_same_file, naming
+from offload_tool.io.paths import is_same_file, is_within, naming
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 
@@ -75,7 +75,7 @@ def check_outside(
     output: StrPath, folder: StrPath, done: str, instead: str = "write elsewhere"
 ) -> None:
     """Raise UsageError if an output is inside the folder to be `done` (such as "thinned")."""
-    if Path(output).resolve().is_relative_to(Path(folder).resolve()):
+    if is_within(output, folder):
         where = f"the output '{output}' is in the folder to be {done}, '{folder}'"
         raise UsageError(f"{where}; {instead}")
 

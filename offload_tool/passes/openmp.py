@@ -193,7 +193,7 @@ def host_runtime(toolchain: Toolchain) -> str | None:
     found = [Path(output.strip()) for output in outputs]
     if not all(path.is_absolute() for path in found):
         return None
-    return str(found[0].parent.resolve() / found[0].name)
+    return os.path.join(os.path.realpath(found[0].parent), found[0].name)
 
 
 def other_runtime(toolchain: Toolchain) -> str:

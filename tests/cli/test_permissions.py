@@ -74,6 +74,18 @@ def test_arguments(project: Path, command: str) -> None:
     assert not Path("out").exists()
 
 
+@pytest.mark.parametrize(
+    "command", ["list loop", "thin top --keep gfx906 -o loop", "split top -o loop", "diff loop x"]
+)
+def test_loop_of_links(project: Path, command: str) -> None:
+    """An error names it."""
+    Path("loop").symlink_to("loop")
+    Path("top/unlisted").chmod(0o755)
+    done = run(command)
+    assert re.search("'loop': (Too many levels of symbolic links|File exists)", done.stderr)
+    assert done.returncode == 1
+
+
 def test_path(project: Path) -> None:
     """Folders of PATH that may not be entered, or not listed, have no compilers."""
     Path("k.hip").write_text(KERNEL)
@@ -86,7 +98,8 @@ def test_path(project: Path) -> None:
 
 
 def test_questions_about_files() -> None:
-    """The package asks `os.path` for kinds of files: before 3.14, `Path.is_dir` raises an error."""
-    asking = re.compile(r"(?<!os\.path)(?<!entry)(?<!item)\.(is_dir|is_file|is_mount|samefile)\(")
+    """The package asks `os.path`: before Python 3.14, those of `Path` raise other errors."""
+    names = "is_dir|is_file|is_mount|resolve|samefile"
+    asking = re.compile(rf"(?<!os\.path)(?<!entry)(?<!item)\.({names})\(")
     files = Path(offload_tool.__path__[0]).rglob("*.py")
     assert [path for path in files if asking.search(path.read_text(encoding="utf-8"))] == []
