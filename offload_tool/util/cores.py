@@ -11,8 +11,8 @@ from contextlib import suppress
 def usable_cores(groups: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int:
     """Return the number of cores that this process may use, at least 1.
 
-    A container may limit it by a quota of a control group instead of the affinity: with ``docker
-    --cpus=2``, a process may run on each of 64 cores, but for two seconds of each second in sum.
+    A container may limit it by a quota of a control group instead of the affinity. With ``docker
+    --cpus=2``, a process may run on each of 64 cores, but for two seconds in sum of each second.
 
     Source: Linux, cgroup-v2.rst: ``cpu.max`` has quota, or ``max``, and period in microseconds.
     Version 1, sched-bwc.rst: they are in two files, and no quota is -1. Each group above counts.
