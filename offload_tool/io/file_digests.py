@@ -27,6 +27,7 @@ _MAX_CACHED = 65536
 _CHUNK = 1 << 20
 _DIGEST_BYTES = 16
 _CLOCK_STEP = 20_000_000  # nanoseconds; the kernel's step is at most 10 ms (``CONFIG_HZ`` of 100)
+_SECOND = 1_000_000_000
 _SYSTEM = "/usr/"  # builds do not write below this folder
 _NOTHING: frozenset[str] = frozenset()
 CHANGED = "changed"
@@ -239,4 +240,12 @@ def digest_of_file(path: str) -> str:
 
 def is_cacheable(current: FileStat) -> bool:
     """Return whether any later write to the file would change its `FileStat`."""
-    return abs(time.time_ns() - current.changed) > _CLOCK_STEP
+    return abs(time.time_ns() - current.changed) > clock_step(current)
+
+
+def clock_step(current: FileStat) -> int:
+    """Return how long after a change another one may leave the same `FileStat`, in nanoseconds.
+
+    Whole seconds are of a file system that stores no parts of them: SFTP, or FAT with its two.
+    """
+    return _CLOCK_STEP if current.changed % _SECOND else 2 * _SECOND

@@ -26,13 +26,15 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.file_digests import (
+    FileStat,
     cached_by_stat,
+    clock_step,
     content_of,
     digest_of,
     file_stat,
@@ -54,8 +56,6 @@ _T = TypeVar("_T")
 _P = ParamSpec("_P")
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OWNER_ONLY, _EXECUTABLE = 0o600, 0o700
-_TICK = 20_000_000
-"""Nanoseconds by which inode times may lag the clock: Linux counts them in ticks."""
 
 
 @functools.cache
@@ -119,13 +119,13 @@ def cached_result(
         _state(path) == state for path, state in known["dependencies"].items()
     ):
         return known["result"]
-    started = time.time_ns() - _TICK
+    started = time.time_ns()
     result = find()
     own = dependencies(result)
     if own is None:
         return result
-    states = {path: _state(path) for path in own}
-    if all(state is None or state[1] < started for state in states.values()):
+    states = {path: file_stat(path) for path in own}
+    if all(one is None or one.changed + clock_step(one) < started for one in states.values()):
         _write(file, key, states, result)
     return result
 
@@ -240,7 +240,9 @@ def _read(file: str, key: Sequence[str]) -> dict[str, Any] | None:
     return known
 
 
-def _write(file: str, key: Sequence[str], states: dict[str, Any], result: Any) -> None:
+def _write(
+    file: str, key: Sequence[str], states: Mapping[str, FileStat | None], result: Any
+) -> None:
     from offload_tool.io import replace_file
 
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from offload_tool.io import file_digests
-from offload_tool.io.file_digests import DigestCache, FileStat, file_stat, make_marker
+from offload_tool.io.file_digests import DigestCache, FileStat, file_stat, is_cacheable, make_marker
 
 SETTLED = 0.05
 """Seconds after which a change would show in a file's times."""
@@ -51,6 +51,19 @@ def test_change_that_hides(tmp_path: Path, *, is_renamed: bool) -> None:
         path.write_text("two")
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert digests.digest(str(path)) != first
+
+
+@pytest.mark.parametrize(
+    ("changed", "seconds", "expected"),
+    [(5, 0.01, False), (5, 0.1, True), (0, 0.1, False), (0, 1.9, False), (0, 2.1, True)],
+)
+def test_steps_of_the_clock(
+    monkeypatch: pytest.MonkeyPatch, changed: int, seconds: float, *, expected: bool
+) -> None:
+    """Whole seconds may be of a file system without parts of them: others can follow unseen."""
+    moment = 1_700_000_000_000_000_000 + changed
+    monkeypatch.setattr(time, "time_ns", lambda: moment + int(seconds * 1e9))
+    assert is_cacheable(FileStat(moment, moment, 1, 1)) is expected
 
 
 def test_writes_in_quick_succession(tmp_path: Path) -> None:
