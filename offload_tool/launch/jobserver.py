@@ -20,6 +20,9 @@ with one home folder have files of their own::
 
     <cache folder>/cores/HOST-0   HOST-1   HOST-2   HOST-3   HOST-wanted
 
+The first launch on a machine removes the files of others that are old, as each container may be a
+new machine. A machine that still needs them makes new ones.
+
 A launch waits some seconds for its first core, and keeps it until its processes have ended. As long
 as one waits, it shares a lock on the last file, and no other takes a further core. If the time has
 passed, it runs one process all the same: those that hold the cores may have been stopped. A launch
@@ -38,6 +41,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from offload_tool.errors import CompilerError
+from offload_tool.io.paths import names_in
 from offload_tool.io.signals import shielded
 from offload_tool.toolchain.disk_cache import cache_folder
 from offload_tool.util.cores import usable_cores
@@ -49,6 +53,8 @@ _ELSEWHERE = ("OFFLOAD_LAUNCHER", "OFFLOAD_DIST")
 _PATIENCE = 5.0
 """Seconds to wait for the first core."""
 _POLL = 0.02
+_KEPT = 30 * 86_400
+"""Seconds after which the files of another machine may go."""
 
 
 class Slots:
@@ -117,6 +123,8 @@ class _Cores(Slots):
         self._wanted = f"{host}-wanted"
         self._patience = patience
         self._locks: list[int] = []
+        if not os.path.exists(self._files[0]):
+            _remove_old_files(folder)
 
     def take(self) -> bool:
         has_core = False
@@ -169,6 +177,14 @@ class _Cores(Slots):
     def _free_core(self) -> int | None:
         locks = (_lock(name, fcntl.LOCK_EX) for name in self._files)
         return next((lock for lock in locks if lock is not None), None)
+
+
+def _remove_old_files(folder: str) -> None:
+    for name in names_in(folder):
+        with suppress(OSError):
+            path = os.path.join(folder, name)
+            if time.time() - os.stat(path).st_mtime > _KEPT:
+                os.unlink(path)
 
 
 def _lock(name: str, operation: int) -> int | None:

@@ -104,7 +104,20 @@ def test_make_flags(
 def cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have three cores, of which no other launches know."""
     monkeypatch.setattr(jobserver, "cache_folder", lambda: str(tmp_path))
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
+    monkeypatch.setattr(jobserver, "usable_cores", lambda: 3)
+
+
+def test_old_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: None) -> None:
+    """The first launch of a machine removes the files of those that began long ago."""
+    old = time.time() - 40 * 86_400
+    for host in ("one", "two", "three"):
+        monkeypatch.setattr(os, "uname", lambda host=host: SimpleNamespace(nodename=host))
+        slots = slots_of({})
+        assert slots.take()
+        slots.give_all()
+        if host == "one":
+            os.utime(tmp_path / "cores/one-0", (old, old))
+    assert {path.name for path in (tmp_path / "cores").iterdir()} == {"two-0", "three-0"}
 
 
 @pytest.mark.usefixtures("cores")

@@ -262,7 +262,7 @@ def test_failure_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_threads_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no memory for all of the threads, those that there are write all archives."""
     monkeypatch.setattr(unarchive, "_PARALLEL", 0)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
+    monkeypatch.setattr(unarchive, "usable_cores", lambda: 4)
     real, started = threading.Thread.start, []
 
     def start(thread: threading.Thread) -> None:
