@@ -76,19 +76,17 @@ GGML = Project(
     within="ggml/",
 )
 """Its HIP backend, as in the project's own repository. Declarations replace hipBLAS."""
-_INSTANCES = "library/src/tensor_operation_instance/gpu"
 COMPOSABLE_KERNEL = Project(
     name="composable_kernel",
-    copied=("include", "library", "example"),
+    copied=("include", "library/include", "example"),
     code="include",
-    source="{}.cpp",
+    source="example/{}.cpp",
     sources=(
-        *(f"{_INSTANCES}/softmax/device_softmax_f16_f16_instance_rank3_reduce{n}" for n in "123"),
-        *(f"{_INSTANCES}/permute_scale/device_permute_scale_{n}d_fp16_instances" for n in "123"),
-        f"{_INSTANCES}/normalization_fwd/device_layernorm2d_fwd_f16_instance",
-        f"{_INSTANCES}/batchnorm/device_batchnorm_infer_f16_instance",
-        "example/13_pool2d_fwd/pool2d_fwd_fp16",
-        "example/ck_tile/03_gemm/gemm_basic",
+        *("12_reduce/reduce_blockwise_two_call", "13_pool2d_fwd/pool2d_fwd_fp16"),
+        *("23_softmax/softmax_blockwise", "27_layernorm2d_fwd/layernorm2d_fwd_fp16"),
+        *("39_permute/permute_1xHxW_fp16", "42_groupnorm_fwd/groupnorm_fwd_swish_fp16"),
+        *("44_elementwise_permute/elementwise_binary_4D_fp16", "50_put_element/put_element_fp16"),
+        *("52_im2col_col2im/image_to_column_f32", "ck_tile/03_gemm/gemm_basic"),
     ),
     folders=("include", "library/include", "written"),
     defined=("__HIP_PLATFORM_AMD__", "__HIP_ROCclr__=1", "CK_USE_XDL", "NDEBUG"),
@@ -97,9 +95,7 @@ COMPOSABLE_KERNEL = Project(
     written=MappingProxyType({"written/ck/config.h": "#pragma once\n"}),
     within="projects/composablekernel/",
 )
-"""Sources whose headers have many templates."""
-
-
+"""Examples with headers of many templates."""
 _OTHER = Project("a project", (), "", "{}", (), (), ("__HIP_PLATFORM_AMD__",), ("-O3", "-w"), "")
 
 

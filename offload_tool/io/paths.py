@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeAlias
@@ -64,6 +65,17 @@ def names_in(folder: StrPath) -> list[str]:
     with suppress(OSError):
         return os.listdir(folder)
     return []
+
+
+def remove_unused(folder: str, seconds: float, but: tuple[str, ...] = ()) -> None:
+    """Remove files that were last read or written so long ago, but not those with such an end."""
+    for name in names_in(folder):
+        path = os.path.join(folder, name)
+        with suppress(OSError):  # others remove them, too
+            found = os.stat(path)
+            used = max(found.st_atime, found.st_mtime)
+            if time.time() - used > seconds and not name.endswith(but):
+                os.unlink(path)
 
 
 def remove(name: str) -> None:

@@ -41,7 +41,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from offload_tool.errors import CompilerError
-from offload_tool.io.paths import names_in
+from offload_tool.io.paths import remove_unused
 from offload_tool.io.signals import shielded
 from offload_tool.toolchain.disk_cache import cache_folder
 from offload_tool.util.cores import usable_cores
@@ -124,7 +124,7 @@ class _Cores(Slots):
         self._patience = patience
         self._locks: list[int] = []
         if not os.path.exists(self._files[0]):
-            _remove_old_files(folder)
+            remove_unused(folder, _KEPT)
 
     def take(self) -> bool:
         has_core = False
@@ -177,14 +177,6 @@ class _Cores(Slots):
     def _free_core(self) -> int | None:
         locks = (_lock(name, fcntl.LOCK_EX) for name in self._files)
         return next((lock for lock in locks if lock is not None), None)
-
-
-def _remove_old_files(folder: str) -> None:
-    for name in names_in(folder):
-        with suppress(OSError):
-            path = os.path.join(folder, name)
-            if time.time() - os.stat(path).st_mtime > _KEPT:
-                os.unlink(path)
 
 
 def _lock(name: str, operation: int) -> int | None:

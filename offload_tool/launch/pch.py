@@ -24,9 +24,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache, partial
 
 from offload_tool.clang.depfile import clang_depfile, read_depfile
@@ -36,7 +34,7 @@ from offload_tool.clang.job_plan import HOST, DriverJob, DriverPlan
 from offload_tool.clang.options import EMBEDS, JOB_DEPFILE, without_values
 from offload_tool.errors import FileError, OffloadError, UsageError
 from offload_tool.io.file_digests import DigestCache, content_of, digest_of
-from offload_tool.io.paths import sibling
+from offload_tool.io.paths import remove_unused, sibling
 from offload_tool.launch.planned_pass import ALL_HEADERS
 from offload_tool.launch.scheduler import Step
 from offload_tool.passes.command import Command
@@ -138,7 +136,7 @@ class PlannedPchs:
                 return found
             state = pch.states(recipe)[0]
             pch.make_pch(state, candidate, refuses_errors=True)
-            _remove_unused()
+            remove_unused(FOLDER, _KEPT_FOR, but=(".lock",))
             return pch.find_usable(state, job.source)
 
     def _is_wanted(self, candidate: Candidate) -> bool:
@@ -212,12 +210,3 @@ def _judge(
         front.args, front.is_replaced = (), True
     how = f"without a precompiled header: {reason}" if reason else "with the precompiled header"
     report(f"{job.target}: {how}")
-
-
-def _remove_unused() -> None:
-    """Remove the PCHs that no compile has read for long, but not their locks."""
-    for entry in [*os.scandir(FOLDER)]:
-        with suppress(OSError):  # others remove them, too
-            used = max(entry.stat().st_atime, entry.stat().st_mtime)
-            if time.time() - used > _KEPT_FOR and not entry.name.endswith(".lock"):
-                os.unlink(entry.path)

@@ -18,7 +18,7 @@ from offload_tool.clang.depfile import depfile_command, read_depfile
 from offload_tool.clang.environment import ImplicitInputs
 from offload_tool.clang.options import ATTACHED_FILE, FOLDER, HOST_IR, prefixes
 from offload_tool.errors import CompilerError, OffloadError
-from offload_tool.io.paths import remove
+from offload_tool.io.paths import names_in, remove
 from offload_tool.io.process import capture
 from offload_tool.passes.command import Command
 from offload_tool.toolchain.driver_cache import cached_front_end, device_libraries
@@ -128,11 +128,7 @@ def _below(folder: str, rest: str) -> Iterator[str]:
     head, _, tail = rest.partition("/")
     if tail and os.path.isdir(os.path.join(folder, head)):
         yield from _below(os.path.join(folder, head), tail)
-    try:
-        entries = sorted(os.listdir(folder or "."))
-    except OSError:
-        return
-    for entry in entries:
+    for entry in sorted(names_in(folder or ".")):
         if "\\" not in entry:
             continue
         path, slashed = os.path.join(folder, entry), _with_slashes(entry)

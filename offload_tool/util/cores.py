@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Iterator
 from contextlib import suppress
 
 
+@functools.cache  # each frame of compressed data asks
 def usable_cores(groups: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int:
     """Return the number of cores that this process may use, at least 1.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -105,11 +104,10 @@ def test_script(tmp_path: Path, llvm: Tool) -> None:
 @pytest.mark.llvm
 def test_no_compiler(tmp_path: Path) -> None:
     """A compiler that is not there is an error of one line."""
-    done = run([*LAUNCH, "no-such-compiler", "-c", "s.hip"], tmp_path)
+    # With a folder of PATH that the user may not enter, it might be there.
+    done = run([*LAUNCH, "no-such-compiler", "-c", "s.hip"], tmp_path, {"PATH": os.defpath})
     assert done.returncode == 1
-    # Where the user may not enter a folder of PATH, it may be there.
-    reason = "(No such file or directory|Permission denied)"
-    assert re.search(f"error: 'no-such-compiler' cannot be run: {reason}\n", done.stderr)
+    assert "error: 'no-such-compiler' cannot be run: No such file" in done.stderr
 
 
 def test_usage(tmp_path: Path) -> None:
