@@ -25,6 +25,7 @@ _NO_EFFECT = frozenset({"-fcolor-diagnostics"})
 class PlannedPass(Resolver):
     """A pass of a plan: its result is part of the object, its record of the object's manifest."""
 
+    args: tuple[str, ...] = ()
     kept_output = None
     may_write = False
 

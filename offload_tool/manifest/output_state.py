@@ -53,6 +53,8 @@ class Work(NamedTuple):
 class CommandResolver(Resolver):
     """What a command with one output is made of: its files are plain paths."""
 
+    args: Sequence[str] = ()
+
     def __init__(self, work: Work, digests: DigestCache) -> None:
         self.args = work.command
         self.with_identity = work.by_inode

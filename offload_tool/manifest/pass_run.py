@@ -45,12 +45,15 @@ if TYPE_CHECKING:
 class Resolver(ABC):
     """What one pass is made of, and how its names become files."""
 
-    args: Sequence[str]
-    """The arguments of its command, with response files unread."""
     with_identity = False
     """The output holds the inode numbers of the files that were read."""
     reads_headers = True
     """Its compiler has a preprocessor and a depfile."""
+
+    @property
+    @abstractmethod
+    def args(self) -> Sequence[str]:
+        """The arguments of its command, with response files unread."""
 
     @property
     @abstractmethod

@@ -135,7 +135,8 @@ def _boolean(default: bool) -> Variable:
 
 _TEXT = Variable("", "a text", _text)
 _LIST = Variable([], "a text, a node, or a list of them", _texts)
-_FLAGS = Variable([], "flags: a text or a list", _flags)
+# As SCons's own flags: `env.Append` splits a text.
+_FLAGS = Variable(SCons.Util.CLVar(), "flags: a text or a list", _flags)
 _PATH = Variable("", "a path: a text or a node", _text)
 _COMMAND = Variable("", "a command: a text, a node, or a list of them", _flags)
 
@@ -250,7 +251,7 @@ COMMAND_LINES: dict[str, Any] = {
     "OFFLOADPACKAGESUFFIX": ".offload",
     "OFFLOADMARKERSUFFIX": ".kpackref",
     # Variables of SCons's C tools that the compile commands above use, if those are not loaded.
-    "CFLAGS": [],
+    "CFLAGS": SCons.Util.CLVar(),
     "LIBPREFIX": "lib",
     "LIBSUFFIX": ".a",
     "OBJSUFFIX": ".o",

@@ -162,19 +162,23 @@ def test_targets_of_one_source_run_in_parallel(project: Project) -> None:
     assert len(list(project.folder.glob("*.co"))) == 8
 
 
+_FLAG = (
+    "env['OFFLOAD_FLAGS'] = ['--rocm-path=rocm', '-nogpuinc']\n"
+    "env['CPPFLAGS'] = ['-D', 'A', '-Xarch_device', '-DB']\n"
+)
 PLACES = {
-    "flag": "env['OFFLOAD_FLAGS'] = ['--rocm-path=rocm', '-nogpuinc']\n"
-    "env['CPPFLAGS'] = ['-D', 'A', '-Xarch_device', '-DB']\n",
+    "flag": _FLAG + NODES,
+    "flag set behind the call": NODES + _FLAG,
     "ROCM_PATH": "env['OFFLOAD_FLAGS'] = ['-nogpuinc']\n"
-    "env['ENV']['ROCM_PATH'] = Dir('rocm').abspath\n",
+    "env['ENV']['ROCM_PATH'] = Dir('rocm').abspath\n" + NODES,
 }
 
 
-@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
-def test_device_libraries(project: Project, place: str) -> None:
+@pytest.mark.parametrize("body", PLACES.values(), ids=PLACES.keys())
+def test_device_libraries(project: Project, body: str) -> None:
     """Another content of a device library compiles again the targets that it is linked into."""
     folder = device_library_folder(project)
-    assert project.sconstruct(place + NODES).build_once() == ALL
+    assert project.sconstruct(body).build_once() == ALL
     text = '__attribute__((visibility("hidden"))) int changed(void) { return 1; }\n'
     write_bitcode(find_toolchain().clang, folder / "oclc_isa_version_906.bc", text)
     run = project.run("--debug=explain")

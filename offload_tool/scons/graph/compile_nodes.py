@@ -44,7 +44,7 @@ from offload_tool.scons.graph.declare import first_free
 from offload_tool.scons.graph.units import Unit, add_environment, add_identity, label
 from offload_tool.scons.state.build_log import declared_passes, request_summary
 from offload_tool.scons.state.node_info import info_of, records_of
-from offload_tool.scons.state.node_resolver import depfile_of
+from offload_tool.scons.state.node_resolver import FlagArgs, depfile_of
 from offload_tool.scons.state.pass_state import PassRecords
 from offload_tool.scons.types import Environment, Node
 from offload_tool.scons.values import reads
@@ -265,11 +265,10 @@ def _dependency_flags(
 
 def _add_records(env: Environment, node: Node, unit: Unit, job: CompilePass, command: str) -> None:
     """Connect a node with its manifest; make ``scons -c`` remove manifest and depfile."""
-    args = (*options_of(found_tools.toolchain(env).clang), *_flag_args(env, unit, job))
-    info = info_of(node)
+    flags, info = _flag_args(env, unit, job), info_of(node)
     if info.records is None:
-        info.records = PassRecords(node, job, command, args)
-        if keeps_temporaries(all_args(args)):  # named after the source: one compile at a time
+        info.records = PassRecords(node, job, command, flags)
+        if keeps_temporaries(all_args(flags.now)):  # named after the source: one compile at a time
             stem = os.path.splitext(unit.source.name)[0]
             env.SideEffect(env.File(f".{stem}.temporaries", env.fs.Top), node)
     if not (compat.is_build() or node.noclean):  # the depfile is left by a failed compile
@@ -277,18 +276,22 @@ def _add_records(env: Environment, node: Node, unit: Unit, job: CompilePass, com
         env.Clean(node, [env.File(name, env.fs.Top) for name in names])
 
 
-def _flag_args(env: Environment, unit: Unit, job: CompilePass) -> tuple[str, ...]:
+def _flag_args(env: Environment, unit: Unit, job: CompilePass) -> FlagArgs:
+    """Return the arguments of a pass's flags, checked as they are now."""
     own = "$OFFLOAD_HOST_FLAGS" if job.device is None else "$OFFLOAD_FLAGS"
     text = f"{unit.language_flags} $CCFLAGS $CPPFLAGS $_CPPDEFFLAGS {own}"
     device = job.device
 
     def find() -> tuple[str, ...]:
         of_device = offload_arch.arch_flags(env, device) if device is not None else ()
-        found = (*_substituted(env, text, unit), *map(str, of_device))
-        check_flags(found, rdc=job.rdc)
-        return found
+        return (*_substituted(env, text, unit), *map(str, of_device))
 
-    return cached(env, f"{text} of {device.name if device else 'host'}", find)
+    def make() -> FlagArgs:
+        made = FlagArgs(options_of(found_tools.toolchain(env).clang), find)
+        check_flags(made.declared, rdc=job.rdc)
+        return made
+
+    return cached(env, f"{text} of {device.name if device else 'host'}", make)
 
 
 def last_flags(env: Environment, job: CompilePass) -> list[str]:
@@ -321,7 +324,8 @@ def _driver_command(
     """Return a pass's command and environment for queries, with `more` flags at its end."""
     toolchain = found_tools.toolchain(env)
     # Flags that differ between sources without effect here would repeat the query for each.
-    args = general_args([*job.flags(toolchain), *_flag_args(env, unit, job), *more], ())
+    given = _flag_args(env, unit, job).declared
+    args = general_args([*job.flags(toolchain), *given, *more], ())
     flags = [
         arg
         for before, arg in itertools.pairwise(("", *args))

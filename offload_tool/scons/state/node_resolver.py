@@ -9,7 +9,7 @@ import functools
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from offload_tool.passes.command import Command
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.scons import compat
 from offload_tool.scons.types import Node
-from offload_tool.toolchain.driver_cache import cached_front_end
+from offload_tool.toolchain.driver_cache import cached_front_end, device_libraries
 from offload_tool.toolchain.identity import configuring_files, has_configuration
 from offload_tool.util.shell_words import NeedsShellError, shell_words
 
@@ -61,11 +61,31 @@ def _signed_command(node: Node, repository: str = "") -> str:
     return f"{digest_of(contents)} {_UNREADABLE.sub(b'', contents).decode('ascii')}"
 
 
+class FlagArgs:
+    """The arguments of flags: SCons runs a command with the values that its variables have last."""
+
+    def __init__(self, before: tuple[str, ...], find: Callable[[], tuple[str, ...]]) -> None:
+        """`find` returns the arguments as they are now; `before` are those of the program."""
+        self.declared = find()
+        self._first = (*before, *self.declared)
+        self._last = functools.cache(lambda: (*before, *find()))
+
+    @property
+    def now(self) -> tuple[str, ...]:
+        """The arguments, with those of the program."""
+        return self._last() if compat.has_read_all() else self._first
+
+    @property
+    def have_changed(self) -> bool:
+        """Whether variables have changed since the builder call."""
+        return self.now != self._first
+
+
 class NodeResolver(Resolver):
     """What the pass of a node is made of: files are nodes, here or in a Repository."""
 
-    def __init__(self, node: Node, job: CompilePass, command: str, args: tuple[str, ...]) -> None:
-        self.args = args
+    def __init__(self, node: Node, job: CompilePass, command: str, flags: FlagArgs) -> None:
+        self._flags = flags
         self.with_identity = job.stage == "host-ir"
         self.reads_headers = job.compiles_source
         self.reachable: list[str] = []
@@ -74,6 +94,11 @@ class NodeResolver(Resolver):
         """The precompiled header with which this build has compiled the node."""
         self._node = node
         self._command = command
+
+    @property
+    def args(self) -> tuple[str, ...]:
+        """The arguments of the flags."""
+        return self._flags.now
 
     @property
     def output(self) -> str:
@@ -131,7 +156,7 @@ class NodeResolver(Resolver):
         folders = str(node.get_build_env()["ENV"].get("COMPILER_PATH", "")).split(os.pathsep)
         linkers = [name for folder in folders if folder for name in programs_in(folder)]
         configuration = self._configuring_files()
-        for name in (*possible_files(self.args), *configuration, *linkers):
+        for name in (*possible_files(self.args), *configuration, *linkers, *self._libraries()):
             if os.path.isfile(name) and not self._is_later(name):
                 files[name] = DIGESTS.digest(name)
         processor = processor_of(all_args(self.args))
@@ -141,6 +166,12 @@ class NodeResolver(Resolver):
             named = str(node.get_build_env()["ENV"].get("PWD", ""))  # clang trusts it
             parts[Part.FOLDER] = f"{node.fs.Top.get_abspath()}\0{named}"
         return Key(parts, files)
+
+    def _libraries(self) -> tuple[str, ...]:
+        """Return the device libraries, unless the declared dependencies have them."""
+        if not self._flags.have_changed:
+            return ()
+        return device_libraries(_general_args(self._node, self._command), variables_of(self._node))
 
     def _is_later(self, name: str) -> bool:
         """Return True for a file that is made of the node: a word of the flags is its name."""

@@ -36,6 +36,7 @@ from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.scons import compat
 from offload_tool.scons.state.node_resolver import (
     DIGESTS,
+    FlagArgs,
     NodeResolver,
     depfile_of,
     nodes_of,
@@ -53,8 +54,8 @@ class PassRecords(PassRun):
 
     resolver: NodeResolver
 
-    def __init__(self, node: Node, job: CompilePass, command: str, args: tuple[str, ...]) -> None:
-        super().__init__(NodeResolver(node, job, command, args), DIGESTS)
+    def __init__(self, node: Node, job: CompilePass, command: str, flags: FlagArgs) -> None:
+        super().__init__(NodeResolver(node, job, command, flags), DIGESTS)
         self.job = job
         self.command = command
         self.is_fetched = False
