@@ -197,6 +197,29 @@ class PlainOutput(Input):
         digest = getattr(self.get_stored_info().ninfo, "csig", None)
         return digest is not None and bool(self.get_csig() != digest)
 
+    def retrieve_from_cache(self) -> bool:
+        """Fetch the file from a ``CacheDir`` if the entry matches its stored digest."""
+        if not super().retrieve_from_cache():
+            return False
+        if not compat.does_execute() or self.nocache:
+            return True
+        digest_file = _digest_file(self)
+        if digest_file is not None and content_of(str(digest_file)) == _digest(self).encode():
+            return True
+        Path(self.get_internal_path()).unlink(missing_ok=True)
+        if digest_file is not None and not compat.cache_is_readonly():
+            digest_file.with_suffix("").unlink(missing_ok=True)
+        return False
+
+    def push_to_cache(self) -> Any:
+        """Store the file in a ``CacheDir``, with its digest."""
+        pushed = super().push_to_cache()
+        digest_file = None if self.nocache or compat.cache_is_readonly() else _digest_file(self)
+        if digest_file is not None and os.path.isdir(digest_file.parent):
+            with suppress(OffloadError), replace_file(digest_file) as out:  # as SCons, which warns
+                out.write(_digest(self).encode())
+        return pushed
+
 
 def _digests_before(info: Any) -> list[str | None]:
     before = (*info.bsourcesigs, *info.bdependsigs, *info.bimplicitsigs)
@@ -231,29 +254,6 @@ class Output(PlainOutput):
         if allowcache:
             self._memo["changed"] = found
         return found
-
-    def retrieve_from_cache(self) -> bool:
-        """Fetch the file from a ``CacheDir`` if the entry matches its stored digest."""
-        if not super().retrieve_from_cache():
-            return False
-        if not compat.does_execute() or self.nocache:
-            return True
-        digest_file = _digest_file(self)
-        if digest_file is not None and content_of(str(digest_file)) == _digest(self).encode():
-            return True
-        Path(self.get_internal_path()).unlink(missing_ok=True)
-        if digest_file is not None and not compat.cache_is_readonly():
-            digest_file.with_suffix("").unlink(missing_ok=True)
-        return False
-
-    def push_to_cache(self) -> Any:
-        """Store the file in a ``CacheDir``, with its digest."""
-        pushed = super().push_to_cache()
-        digest_file = None if self.nocache or compat.cache_is_readonly() else _digest_file(self)
-        if digest_file is not None and os.path.isdir(digest_file.parent):
-            with suppress(OffloadError), replace_file(digest_file) as out:  # as SCons, which warns
-                out.write(_digest(self).encode())
-        return pushed
 
 
 class PassOutput(Output):
