@@ -10,6 +10,9 @@ to do. Here a word ``$NAME`` is substituted once for the nodes that share the en
 The others are put in if they are texts without a variable. The result is what SCons's own
 substitution gives; where that is not certain, SCons substitutes the command. A build may change
 variables in place at any time, so each use compares them with a copy.
+
+SCons itself signs ``["-DA", "-DB"]`` as ``["-DA -DB"]``, and two blanks as one. Here a blank within
+an argument has a mark.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ VARIABLE = "_OFFLOAD_SHARED_TEXTS"
 _WORDS = re.compile(r"(?:\$\w+|[^${}\s]+)(?: (?:\$\w+|[^${}\s]+))*")
 _SPECIAL = re.compile(r"[${}\n]")
 """What SCons would read as more than the text itself."""
-_BLANKS = re.compile(r"[ \t]+")
+_MARKED_BLANKS = {ord(" "): "\0 ", ord("\t"): "\0\0 ", ord("\n"): "\0\0\0 "}
+"""No argument has a zero byte, and messages leave it out."""
 _OF_NODES = re.compile(r"(?:CHANGED_|UNCHANGED_)?(?:SOURCE|TARGET)S?")
 
 
@@ -77,12 +81,12 @@ class _Text(NamedTuple):
         if isinstance(command, str) and _WORDS.fullmatch(command) and name not in own:
             words = []
             for word in command.split(" "):
-                shared = _shared(env, word, node, own)
-                names += shared[1]
-                if shared[0].startswith("$") or not words or words[-1].startswith("$"):
-                    words.append(shared[0])
-                else:
-                    words[-1] += " " + shared[0]
+                text, read = _shared(env, word, node, own)
+                names += read
+                if text.startswith("$") or not words or words[-1].startswith("$"):
+                    words.append(text)
+                elif text:
+                    words[-1] = f"{words[-1]} {text}".lstrip(" ")
         return cls(words, names, Copy(_values(names, common)))
 
 
@@ -99,14 +103,37 @@ def _shared(
         is_shared = found.is_plain and found.names.isdisjoint(own)
         if is_shared and not any(map(_OF_NODES.fullmatch, found.names)):
             with suppress(SCons.Errors.UserError):  # a pair of $( and $) in two variables
-                text = str(env.subst_target_source(word, SUBST_SIG, [node], node.sources))
+                env.subst_target_source(word, SUBST_SIG, [node], node.sources)
+                text = _substituted(env, word, [node], node.sources)
                 if not _SPECIAL.search(text):
                     return text, found.names
     return word, ()
 
 
 def signed_text(env: Environment, name: str, target: list[Node], source: list[Node]) -> str | None:
-    """Return the command in a variable as SCons signs it; None if SCons has to substitute it."""
+    """Return the arguments of the command in a variable, as SCons signs them.
+
+    None if the variable has no text.
+    """
+    if not isinstance(env.get(name), str):
+        return None
+    text = _of_shared_words(env, name, target, source)
+    return _substituted(env, f"${name}", target, source) if text is None else text
+
+
+def _substituted(env: Environment, text: str, target: list[Node], source: list[Node]) -> str:
+    lines = env.subst_list(text, SUBST_SIG, target, source)
+    return "\n".join(" ".join(map(marked, line)) for line in lines)
+
+
+def marked(arg: Any) -> str:
+    """Return an argument with a mark at each blank."""
+    return str(arg).translate(_MARKED_BLANKS)
+
+
+def _of_shared_words(
+    env: Environment, name: str, target: list[Node], source: list[Node]
+) -> str | None:
     # Between the builds of one process, a folder of CPPPATH may become a header map.
     shared: SharedTexts | None = None if compat.is_interactive() else env.get(VARIABLE)
     layers = compat.layers_of(env) if shared is not None else None
@@ -119,17 +146,17 @@ def signed_text(env: Environment, name: str, target: list[Node], source: list[No
         if _SPECIAL.search(text):
             return None
         texts.append(text)
-    return _BLANKS.sub(" ", " ".join(texts)).strip()
+    return " ".join(filter(None, texts))
 
 
 def _text(env: Environment, word: str, target: list[Node], source: list[Node]) -> str:
-    """Return the text of a variable, as SCons signs it; "$" if that is not certain."""
+    """Return the arguments of a variable, as SCons signs them; "$" if that is not certain."""
     if word == "$TARGET":
-        return str(target[0].for_signature())
+        return marked(target[0].for_signature())
     if word == "$SOURCE" and source:
-        return str(source[0].for_signature())
+        return marked(source[0].for_signature())
     given = env.get(word[1:])
     if not isinstance(given, (str, list)):
         return "$"
-    items = [given] if isinstance(given, str) else given
-    return " ".join(item if isinstance(item, str) else "$" for item in items)
+    items = given.split() if isinstance(given, str) else given
+    return " ".join(marked(item) if isinstance(item, str) else "$" for item in items)

@@ -29,6 +29,7 @@ from offload_tool.manifest.pass_run import Resolver
 from offload_tool.passes.command import Command
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.scons import compat
+from offload_tool.scons.signature import marked
 from offload_tool.scons.types import Node
 from offload_tool.toolchain.driver_cache import cached_front_end, device_libraries
 from offload_tool.toolchain.identity import configuring_files, has_configuration
@@ -53,11 +54,11 @@ def _signed_command(node: Node, repository: str = "") -> str:
     build's folder is "." there if it is a mapped prefix: the compile replaces it, so that other
     checkouts have the same output. Otherwise the key has the folder (`NodeResolver._has_folder`).
     """
-    top = re.escape(node.fs.Top.get_abspath().encode("utf-8", "surrogateescape"))
+    top = re.escape(marked(node.fs.Top.get_abspath()).encode("utf-8", "surrogateescape"))
     contents = re.sub(_PREFIX_MAP % top, rb"\1.=", compat.contents(node))
     if repository:
-        path = re.escape(repository.encode("utf-8", "surrogateescape"))
-        contents = re.sub(rb" -I%s(?:/\S*)?" % path, b"", contents)
+        path = re.escape(marked(repository).encode("utf-8", "surrogateescape"))
+        contents = re.sub(rb" -I%s(?:/(?:\0 |\S)*)?" % path, b"", contents)
     return f"{digest_of(contents)} {_UNREADABLE.sub(b'', contents).decode('ascii')}"
 
 
