@@ -58,7 +58,7 @@ _NEEDED = (
     (SCons.Builder.BuilderBase, "_create_nodes", "_execute"),
     (SCons.CacheDir, "cache_force", "cache_readonly"),
     (SCons.CacheDir.CacheDir, "cachepath", "is_enabled"),
-    (SCons.Defaults, "_defines"),
+    (SCons.Defaults, "_concat_ixes", "_defines"),
     (SCons.Environment, "CleanTargets", "OverrideEnvironment"),
     (SCons.Executor.Executor, "get_contents", "get_sources", "get_all_targets"),
     (SCons.PathList, "PathList"),
@@ -127,14 +127,15 @@ def command_of(action: Any) -> Any:
 def include_flags(
     target: list[Any], source: list[Any], env: Environment, for_signature: bool
 ) -> list[Any]:
-    """Return the flags of CPPPATH, one argument each, which are part of signatures."""
+    """Return the flags of CPPPATH, no name of them split, which are part of signatures."""
     found = SCons.PathList.PathList(env.get("CPPPATH") or []).subst_path(env, target, source)
     if target:
         node = target[0]
         pairs = ((_header_map(env.fs, folder, node.cwd), folder) for folder in found)
         found = [each for maps, folder in pairs for each in maps or node.RDirs((folder,))]
-    before, after = env.subst(env["INCPREFIX"]), env.subst(env["INCSUFFIX"])
-    return [SCons.Subst.Literal(f"{before}{folder}{after}") for folder in found]
+    names = [str(folder) for folder in found]
+    flags = SCons.Defaults._concat_ixes(env["INCPREFIX"], names, env["INCSUFFIX"], env)
+    return [SCons.Subst.Literal(flag) for flag in flags]
 
 
 def header_folders(

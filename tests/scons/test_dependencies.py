@@ -172,6 +172,19 @@ def test_a_file_before_that_of_the_repository(repository: Project, elsewhere: Pr
     assert "hidden" in elsewhere.fails(f"-Y{repository.folder}").errors
 
 
+def test_variant_folder_of_a_repository(project: Project, tmp_path: Path) -> None:
+    """What is current there is not made again where SCons copies sources to variant folders."""
+    project.write("src/k.hip", '#include "size.h"\n' + (project.folder / "k.hip").read_text())
+    project.write("src/size.h", "#define SIZE 1\n")
+    project.write("src/SConscript", "Import('env')\n" + NODES)
+    body = "SConscript('src/SConscript', variant_dir='build', exports='env')\n"
+    assert project.sconstruct(body).build() != []
+    elsewhere, option = empty_project(tmp_path / "elsewhere"), f"-Y{project.folder}"
+    assert elsewhere.build_once(option) == []
+    project.write("src/size.h", "#define SIZE 2\n")
+    assert elsewhere.build_once(option) == passes("build/k.hip", "host", *BOTH)
+
+
 def test_openmp_of_a_repository(project: Project, tmp_path: Path) -> None:
     """Outputs whose names contain inodes of sources count as well."""
     project.write("work.c", REGION)

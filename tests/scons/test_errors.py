@@ -217,6 +217,10 @@ WRONG = {
         "env.OffloadProgram('k.hip', LINKFLAGS=['-fgpu-rdc', '--hip-link'])\n"
     ),
     # programs
+    "chdir does not apply; commands run in the top folder": hip("chdir=True"),
+    "call Program before them, or name its object": (
+        "env.OffloadProgram('p', ['k.hip', 'runtime.c'])\nenv.Program('tests', ['runtime.c'])\n"
+    ),
     "OFFLOAD_PTXAS='/no/ptxas' cannot be run": cuda("OFFLOAD_PTXAS='/no/ptxas'"),
     "OFFLOAD_NVLINK='/no/such/nvlink' cannot be run": (
         "env.OffloadProgram('p', 'k.cu', OFFLOAD_RDC=True, OFFLOAD_ARCH='sm_80',\n"

@@ -202,3 +202,19 @@ def test_equal_declarations(headers: Project) -> None:
     bundles = contents(headers.folder, ["i.hipfb", "j.hipfb"])
     assert bundles["i.hipfb"] == bundles["j.hipfb"]
     headers.assert_up_to_date()
+
+
+def test_long_commands(project: Project) -> None:
+    """With SCons's TEMPFILE, reading writes no file, and programs share a C source's object."""
+    temporary = project.folder / "temporary"
+    temporary.mkdir()
+    project.sconstruct(
+        f"env.Replace(TEMPFILEDIR={str(temporary)!r}, MAXLINELENGTH=20,\n"
+        "    CCCOM='${TEMPFILE(\"' + env['CCCOM'] + '\")}')\n"
+        "for name in ('one', 'two'):\n"
+        "    env.OffloadProgram(name, ['k.hip', 'runtime.c'])\n"
+    )
+    run = project.done("-n")
+    assert [*temporary.iterdir()] == []
+    assert run.errors == ""
+    project.build_once()

@@ -93,7 +93,12 @@ def _as_builder(name: str, method: Any) -> Any:
     """Call `method` as SCons calls builders: (env, source), or (env, target, source)."""
 
     def builder(
-        env: Environment, target: Any = None, source: Any = _NOT_GIVEN, **overrides: Any
+        env: Environment,
+        target: Any = None,
+        source: Any = _NOT_GIVEN,
+        srcdir: Any = "",
+        chdir: Any = None,
+        **overrides: Any,
     ) -> Any:
         if standard.is_check(overrides):
             return _check(standard.OF_CHECKS[name], env, target, source, **overrides)
@@ -106,9 +111,13 @@ def _as_builder(name: str, method: Any) -> Any:
                 f"{name}: OFFLOAD_TARGETS does not apply: the builder takes the target IDs of "
                 f"OFFLOAD_ARCH or of its sources; it is for {', '.join(sorted(_READ_TARGETS))}"
             )
+        if chdir:
+            raise UsageError(f"{name}: chdir does not apply; commands run in the top folder")
         if source is _NOT_GIVEN:
             target, source = None, target
         target = _one_name(local, target)
+        if srcdir:
+            source = [_below(srcdir, item) for item in SCons.Util.flatten([source])]
         try:
             nodes = source_nodes(local, source)
         except UsageError as error:
@@ -119,6 +128,11 @@ def _as_builder(name: str, method: Any) -> Any:
 
     builder.__doc__ = method.__doc__
     return _with_scons_errors(builder)
+
+
+def _below(folder: Any, source: Any) -> Any:
+    """Return a source's name in a folder, as SCons does for ``srcdir``."""
+    return os.path.join(folder, source) if SCons.Util.is_String(source) else source
 
 
 def _as_query(method: Any) -> Any:

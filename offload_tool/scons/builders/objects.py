@@ -96,7 +96,8 @@ def plain_objects(env: Environment, node: Node, owner: units.Owner) -> list[Any]
     command = f"${'SH' if owner.is_shared else ''}{language}COM"
     # Several programs may share a source; SCons warns of objects that are declared twice.
     known = info_of(node).plain_objects
-    key = env.Override(commands).subst(command, target=[], source=[node])
+    shown = {**commands, "TEMPFILE": lambda text, *_: text}  # SCons's own writes a file each time
+    key = env.Override(shown).subst(command, target=[], source=[node])
     if key not in known:
         variables = {**commands, **spawn.toolchain_variables(env)}
         variables["_CPPINCFLAGS"] = "$( $_OFFLOAD_INCLUDES $)"

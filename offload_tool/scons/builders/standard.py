@@ -110,7 +110,10 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
         local = env.Override(overrides) if overrides else env
         libs = SCons.Util.flatten([local.get("LIBS", [])]) if self._name in LINKS else []
         if not any(self._is_own(local, item) for item in given) and not any(map(_has_code, libs)):
-            made = builder(env, target, source, *arguments, **overrides)
+            try:
+                made = builder(env, target, source, *arguments, **overrides)
+            except SCons.Errors.UserError as error:
+                raise _explained(error, self._name) from None
             if self._name in LINKS:
                 look_into(env, made[0], LINKS[self._name])
             return made
@@ -139,6 +142,16 @@ class _Accepting(SCons.Util.Proxy):  # type: ignore[misc]
 
 
 compat.blame_caller(_Accepting.__call__)
+
+
+def _explained(error: Exception, name: str) -> Any:
+    """Return an error that says what to do if SCons and this tool make the same object."""
+    if not str(error).startswith("Two environments with different actions"):
+        return error
+    return SCons.Errors.UserError(
+        f"{str(error).splitlines()[0]}, the offload compiler's of OffloadProgram or its like; "
+        f"call {name} before them, or name its object: env.Object('other', source)"
+    )
 
 
 def _has_code(item: Any) -> bool:

@@ -288,16 +288,18 @@ def _repository_of(node: Node) -> str:
 def _as_named_here(record: PassRecord, top: str, own_key: Key) -> PassRecord | None:
     """Return the record of an output in the Repository `top`, with its files' names as seen here.
 
-    SCons spells outputs there as if they were here, as `own_key` does. It is None if a file here
-    would be read in place of the Repository's.
+    SCons spells outputs there as if they were here, as `own_key` does. It is None if another file
+    here would be read in place of the Repository's; SCons has copied some to variant folders.
     """
-    own = [name for name in record.inputs if not is_outside(name)]
-    read = frozenset(record.inputs)
-    if any(map(os.path.lexists, own)) or appeared(record.lookups, read, DIGESTS):
+    inputs = record.inputs
+    copied = {name for name in inputs if not is_outside(name) and os.path.lexists(name)}
+    is_hidden = any(DIGESTS.digest(name) != inputs[name] for name in copied)
+    if is_hidden or appeared(record.lookups, frozenset(inputs), DIGESTS):
         return None
 
     def here(name: str) -> str:
-        return name if is_outside(name) else f"{top}/{name}" if name else top
+        is_here = is_outside(name) or name in copied
+        return name if is_here else f"{top}/{name}" if name else top
 
     def renamed(names: Mapping[str, str]) -> dict[str, str]:
         return {here(name): here(first) for name, first in names.items()}
@@ -307,7 +309,7 @@ def _as_named_here(record: PassRecord, top: str, own_key: Key) -> PassRecord | N
     lookups = record.lookups
     return record._replace(
         key=Key({**parts, Part.SOURCE_PLACE: here(parts[Part.SOURCE_PLACE])}, files),
-        inputs={here(name): digest for name, digest in record.inputs.items()},
+        inputs={here(name): digest for name, digest in inputs.items()},
         lookups=lookups._replace(
             folders=tuple(map(here, lookups.folders)), present=tuple(map(here, lookups.present))
         ),
