@@ -48,6 +48,11 @@ class Operands:
         self.inputs = [str(source) for source in sources]
         self.env = env
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables of its commands."""
+        return compat.variables_of(self.env, [self.node], self.sources)
+
     def warn(self, text: str) -> None:
         """Print an operation's warning, as the command line does."""
         sys.stderr.write(f"offload: warning: [{self.output}] {text}\n")
@@ -165,7 +170,7 @@ def _embed_linked_cuda(given: Operands, sources: int, library: str = "") -> None
     embed_fat_binaries(
         given.output,
         given.env["_OFFLOAD_CC"],
-        given.env["ENV"],
+        given.variables,
         linked,
         rest[:sources],
         others=rest[sources:],
@@ -182,7 +187,7 @@ def _register_cuda(given: Operands, sources: int, library: str = "") -> None:
     # Not always: two libraries with device links of their own may not register the same module.
     runtimes = env["_OFFLOAD_LINK_LIBRARIES"] if any(map(starts_kernels, files)) else []
     command = [*env["_OFFLOAD_CC"], *library_flags(library)]
-    compile_registration(given.output, command, env["ENV"], files[sources:], runtimes)
+    compile_registration(given.output, command, given.variables, files[sources:], runtimes)
 
 
 def _merge_library(given: Operands, libraries: int, library: str) -> None:
@@ -190,7 +195,7 @@ def _merge_library(given: Operands, libraries: int, library: str) -> None:
 
     env, count = given.env, len(given.inputs) - libraries
     files, merged = given.inputs[:count], given.inputs[count:]
-    merge_library(given.output, env["_OFFLOAD_LLD"], env["ENV"], files, merged, library)
+    merge_library(given.output, env["_OFFLOAD_LLD"], given.variables, files, merged, library)
 
 
 def _link_cuda(given: Operands, arguments: list[str]) -> None:
@@ -198,7 +203,9 @@ def _link_cuda(given: Operands, arguments: list[str]) -> None:
 
     env = given.env
     command = [*env["_OFFLOAD_LINKER"], *arguments]
-    link_cubins(given.output, command, given.inputs, env["ENV"], env["_OFFLOAD_LINK_LIBRARIES"])
+    link_cubins(
+        given.output, command, given.inputs, given.variables, env["_OFFLOAD_LINK_LIBRARIES"]
+    )
     check_cubin(given.output)
 
 
@@ -309,7 +316,7 @@ def _wrap(given: Operands, kind: Any, triple: str, **options: Any) -> None:
         triple=triple,
         # Target IDs were read where the builder was called.
         options=WrapOptions(**options, allow_unknown=True),
-        compiler=HostCompiler(command, env["ENV"]),
+        compiler=HostCompiler(command, given.variables),
         warn=given.warn,
     )
 

@@ -52,7 +52,7 @@ _NEEDED = (
     (SCons.Node.FS.FileNodeInfo, "field_list", "merge"),
     (SCons.Node.FS.Dir, "srcdir_list", "get_all_rdirs"),
     (SCons.Node.Python.Value, "get_csig", "get_ninfo"),
-    (SCons.Action, "execute_actions", "LazyAction", "FunctionAction"),
+    (SCons.Action, "execute_actions", "LazyAction", "FunctionAction", "_resolve_shell_env"),
     (SCons.Action.FunctionAction, "get_presig"),
     (SCons.Builder, "OverrideWarner"),
     (SCons.Builder.BuilderBase, "_create_nodes", "_execute"),
@@ -117,6 +117,21 @@ def copy_again(node: Any) -> None:
 def implicit_of(node: Any) -> list[Any]:
     """Return the dependencies that a scanner has found for a node."""
     return list(node.implicit or ())
+
+
+def variables_of(env: Environment, target: list[Any], source: list[Any]) -> dict[str, str]:
+    """Return the environment variables of a command, as SCons sets them when it runs."""
+    found = SCons.Action._resolve_shell_env(env, target, source)
+    lists = ((name, SCons.Util.flatten([value])) for name, value in found.items())
+    return {name: os.pathsep.join(map(str, values)) for name, values in lists}
+
+
+def with_variables(env: Environment, add: Callable[[dict[str, Any]], dict[str, Any]]) -> list[Any]:
+    """Return ``SHELL_ENV_GENERATORS`` by which commands have what `add` makes of their variables.
+
+    A copy of ``env["ENV"]`` would not have what users change behind the builder call.
+    """
+    return [*env.get("SHELL_ENV_GENERATORS", ()), lambda _env, _target, _source, given: add(given)]
 
 
 def command_of(action: Any) -> Any:

@@ -7,6 +7,7 @@ shows them with the SConscript's line.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import SCons.Node.FS
@@ -188,6 +189,6 @@ def _search_path(env: Environment) -> str:
     return os.pathsep.join(dict.fromkeys([*added, *shell]))
 
 
-def result_variables(env: Environment) -> dict[str, str]:
-    """Return the variables in ``env['ENV']`` that affect compiles' outputs."""
-    return {name: str(env["ENV"][name]) for name in RESULT_VARIABLES if name in env["ENV"]}
+def result_variables(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return those environment variables that affect compiles' outputs."""
+    return {name: str(given[name]) for name in RESULT_VARIABLES if name in given}

@@ -65,6 +65,8 @@ def _program_args(
 def toolchain_variables(env: Environment, program: Sequence[str] | None = None) -> dict[str, Any]:
     """Return the variables by which command lines name the compiler and linkers."""
     found = found_tools.toolchain(env)
+    own = dict(found.environment)
+    more = {"SHELL_ENV_GENERATORS": compat.with_variables(env, lambda given: {**given, **own})}
     return {
         "_OFFLOAD_PROGRAM": _program_args,
         "_OFFLOAD_CC": list(found.cc),
@@ -77,7 +79,7 @@ def toolchain_variables(env: Environment, program: Sequence[str] | None = None) 
         "SPAWN": command_spawn(program or found.clang, env["SPAWN"]),
         # The compiler's own version output identifies it, not its path or bytes.
         "IMPLICIT_COMMAND_DEPENDENCIES": False,
-        "ENV": {**env["ENV"], **dict(found.environment)},
+        **(more if own else {}),
     }
 
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scons.conftest import BODY, NODES, ONE, TWO, Project, contents, environment
+from tests.scons.conftest import (
+    ALL,
+    BODY,
+    NODES,
+    ONE,
+    THREE,
+    TWO,
+    Project,
+    contents,
+    environment,
+)
 
 FILES = {
     "response file": ("OFFLOAD_HOST_FLAGS=['@own.rsp']", "own.rsp", ("-DHERE=1", "-DHERE=2")),
@@ -34,3 +44,36 @@ def test_text_is_split(project: Project) -> None:
     more = "env.Append(OFFLOAD_FLAGS='-DONE=1 -DTWO=2', OFFLOAD_HOST_FLAGS='-DONE=1 -DTWO=2')\n"
     head = environment(OFFLOAD_ARCH=["gfx906"], CCFLAGS=["-nogpuinc", "-nogpulib"])
     project.sconstruct(more + NODES, head).build_once()
+
+
+ENVIRONMENTS = {
+    "in place": "env['ENV']['CPATH'] = [FOLDERS]\n",
+    "replaced": "env['ENV'] = {**env['ENV'], 'CPATH': [FOLDERS]}\n",
+    "generator": (
+        "env['SHELL_ENV_GENERATORS'] = [\n"
+        "    lambda env, target, source, given: {**given, 'CPATH': ':'.join([FOLDERS])}]\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_environment_of_the_commands(project: Project, name: str) -> None:
+    """The variables of commands are those that SCons sets when they run, lists included."""
+    project.write("k.hip", "#include <value.h>\n" + BODY)
+    project.write("one/value.h", ONE)
+    project.write("two/value.h", TWO)
+    for folders in ("'one', 'two'", "'two', 'one'"):
+        late = ENVIRONMENTS[name].replace("FOLDERS", folders)
+        assert project.sconstruct(NODES + late).build_once() == ALL
+    project.write("two/value.h", THREE)
+    assert project.build_once() == ALL
+
+
+def test_prefix_of_include_folders(project: Project) -> None:
+    """A blank at the end of INCPREFIX makes an argument of it, as for SCons's own objects."""
+    project.write("k.hip", "#include <value.h>\n" + BODY)
+    project.write("include/value.h", ONE)
+    body = "env.Replace(CPPPATH=['include'], INCPREFIX='-isystem ')\n" + NODES
+    assert project.sconstruct(body).build_once() == ALL
+    project.write("include/value.h", TWO)
+    assert project.build_once() == ALL

@@ -41,7 +41,7 @@ from offload_tool.scons import (
 from offload_tool.scons.compat import OWN_SPAWN
 from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.graph.declare import first_free
-from offload_tool.scons.graph.units import Unit, add_environment, add_identity, label
+from offload_tool.scons.graph.units import Unit, add_identity, label
 from offload_tool.scons.state.build_log import declared_passes, request_summary
 from offload_tool.scons.state.node_info import info_of, records_of
 from offload_tool.scons.state.node_resolver import FlagArgs, depfile_of
@@ -105,7 +105,6 @@ def host_node(env: Environment, unit: Unit, name: Node | None = None) -> Node:
             _OFFLOAD_LANGUAGE="OPENMP",
             _OFFLOAD_LANGUAGE_FLAGS=unit.language_flags,
         )
-        add_environment(env, node)
         add_identity(env, node)
     triple = found_tools.host_triple(env)
     info_of(node).entry_id = BundleEntryID.parse(f"host-{triple}-")
@@ -153,19 +152,25 @@ def _compile(
     _add_records(env, node, unit, job, command)
     libraries = _device_libraries(env, unit, job)
     if libraries and env["OFFLOAD_LAUNCHER"]:
-        name = "CCACHE_EXTRAFILES"  # inputs that ccache misses
         with compat.at_top(env):
-            files = filter(None, [common["ENV"].get(name), *map(str, libraries)])
-            variables["ENV"] = {**common["ENV"], name: os.pathsep.join(files)}
+            files = [*map(str, libraries)]
+        variables["SHELL_ENV_GENERATORS"] = compat.with_variables(
+            common, partial(_with_extra_files, files)
+        )
     variables["_OFFLOAD_PASS_FLAGS"] = job.flags(toolchain)
     builder(common, node, sources, **variables)
-    add_environment(env, node)
     if device is not None and job.has_host_ir and device.arch == "nvptx64":
         ptxas = found_tools.ptxas(env, "openmp")
         env.Depends(node, env.Value(ptxas.identity if ptxas is not None else ""))
     node.add_dependency(libraries)
     add_identity(env, node)
     return node
+
+
+def _with_extra_files(files: list[str], variables: dict[str, Any]) -> dict[str, Any]:
+    name = "CCACHE_EXTRAFILES"  # inputs that ccache misses
+    names = filter(None, [variables.get(name), *files])
+    return {**variables, name: os.pathsep.join(names)}
 
 
 def _whole_compile(env: Environment, unit: Unit) -> list[str]:

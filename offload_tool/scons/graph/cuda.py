@@ -221,7 +221,6 @@ def _link_node(
         stem.files(env, f".{device.filename}.cubin"),
         inputs,
         variables={
-            "ENV": env["ENV"],
             "_OFFLOAD_LINKER": list(linker.command),
             "_OFFLOAD_LINK_LIBRARIES": list(linker.libraries),
             "_OFFLOAD_TARGET_ID": device.name,

@@ -108,4 +108,4 @@ def _declaration(action: Any, node: Node, sources: list[Node], env: Environment)
             made.append([[str(arg) for arg in line] for line in lines])
         else:
             made.append(part.get_contents([node], sources, env))
-    return [*made, env.get("_OFFLOAD_IDENTITY"), settings.result_variables(env)]
+    return [*made, env.get("_OFFLOAD_IDENTITY"), settings.result_variables(env["ENV"])]

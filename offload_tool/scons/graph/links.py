@@ -7,6 +7,7 @@ When it runs, it looks into all others: what a Command has made could not be rea
 
 from __future__ import annotations
 
+import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable
@@ -27,7 +28,6 @@ from offload_tool.scons.graph.containers import package_node, wrap_node
 from offload_tool.scons.graph.units import (
     Stem,
     Unit,
-    add_environment,
     add_identity,
     is_plain_source,
     label,
@@ -251,10 +251,16 @@ def link_node(
         node = _openmp_link(env, stem, names, device, inputs)
     else:
         node = _hip_link(env, names, device, inputs)
-    add_environment(env, node)
+    env.Depends(node, compat.LateValue("variables", lambda: _variables(node)))
     add_identity(env, node)
     label(env, node, kind, device)
     return node
+
+
+def _variables(node: Node) -> str:
+    """Return the environment variables that affect the output of a link."""
+    found = compat.variables_of(node.get_build_env(), [node], node.sources)
+    return json.dumps(settings.result_variables(found), sort_keys=True)
 
 
 def _hip_link(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -372,10 +371,3 @@ def unsigned_program(command: Iterable[str]) -> list[str]:
     """Return a command whose program's path is not part of signatures; its options are."""
     program, *options = command
     return ["$(", program, "$)", *options]
-
-
-def add_environment(env: Environment, node: Node) -> None:
-    """Make a compile depend on the variables in ``env['ENV']`` that affect its output."""
-    found = cached(env, "environment variables", lambda: settings.result_variables(env))
-    if found:
-        env.Depends(node, env.Value(json.dumps(found, sort_keys=True)))

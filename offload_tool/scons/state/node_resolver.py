@@ -6,6 +6,7 @@ A node's file may be here, a copy in a variant folder, or in a Repository.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import shlex
@@ -29,6 +30,7 @@ from offload_tool.manifest.pass_run import Resolver
 from offload_tool.passes.command import Command
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.scons import compat
+from offload_tool.scons.settings import result_variables
 from offload_tool.scons.signature import marked
 from offload_tool.scons.types import Node
 from offload_tool.toolchain.driver_cache import cached_front_end, device_libraries
@@ -153,8 +155,10 @@ class NodeResolver(Resolver):
                 values.append(DIGESTS.digest(path_of(child)))
             else:
                 files[str(child)] = DIGESTS.digest(path_of(child))
+        variables = variables_of(node)
+        parts[Part.VARIABLES] = json.dumps(result_variables(variables), sort_keys=True)
         parts[Part.DEPENDENCIES] = digest_of_parts(values)
-        folders = str(node.get_build_env()["ENV"].get("COMPILER_PATH", "")).split(os.pathsep)
+        folders = variables.get("COMPILER_PATH", "").split(os.pathsep)
         linkers = [name for folder in folders if folder for name in programs_in(folder)]
         configuration = self._configuring_files()
         for name in (*possible_files(self.args), *configuration, *linkers, *self._libraries()):
@@ -164,7 +168,7 @@ class NodeResolver(Resolver):
         if processor:
             parts[Part.PROCESSOR] = digest_of_parts(processor)
         if self._has_folder(Key(parts, files), record):
-            named = str(node.get_build_env()["ENV"].get("PWD", ""))  # clang trusts it
+            named = variables.get("PWD", "")  # clang trusts it
             parts[Part.FOLDER] = f"{node.fs.Top.get_abspath()}\0{named}"
         return Key(parts, files)
 
@@ -326,7 +330,7 @@ def path_of(node: Node) -> str:
 
 def variables_of(node: Node) -> dict[str, str]:
     """Return the environment variables of a node's command."""
-    return {name: str(value) for name, value in node.get_build_env()["ENV"].items()}
+    return compat.variables_of(node.get_build_env(), [node], node.sources)
 
 
 def depfile_of(node: Node) -> str:
