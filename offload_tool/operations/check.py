@@ -42,7 +42,14 @@ from offload_tool.formats.targets.compatibility import GENERIC_OF, SPIRV_PROCESS
 from offload_tool.formats.targets.processors import find_processor
 from offload_tool.io import StrPath
 from offload_tool.operations.list_images import kernels_of
-from offload_tool.operations.match import Candidates, Device, candidates_of, is_linked_for, loaded
+from offload_tool.operations.match import (
+    Candidates,
+    Device,
+    candidates_of,
+    is_linked_for,
+    loaded,
+    unserved,
+)
 from offload_tool.util.frozen import frozen
 
 _Skipped: TypeAlias = "Callable[[OffloadError], None] | None"
@@ -97,9 +104,11 @@ class _Container:
     def targets(self) -> list[str]:
         return [_target(entry) for entry, _ in self.entries if entry.kind != OffloadKind.HOST]
 
-    def serves(self, device: Device) -> bool:
-        """Return whether a device loads an image of it, or needs none of it."""
-        return bool(loaded(tuple(self.entries), device)) or is_linked_for(self.linked, device)
+    def served(self, device: Device) -> set[Device]:
+        """Return the devices of that name that load an image of it, or need none of it."""
+        if is_linked_for(self.linked, device):
+            return {device}
+        return {one for one, found in loaded(tuple(self.entries), device).items() if found}
 
 
 @dataclass(slots=True)
@@ -172,10 +181,10 @@ class _Library:
     def _lacking_image(self, device: Device) -> Iterator[str]:
         containers = self.containers.values()
         every = [found for found in containers if found.targets and not found.single]
-        lacking = [found for found in every if not found.serves(device)]
+        lacking = [found for found in every if unserved(device, found.served(device))]
         if not lacking and (every or any(found.single for found in containers)):
             return
-        text = f"no image for {device.text}"
+        text = _no_image(unserved(device, lacking[0].served(device) if lacking else ()))
         if 0 < len(lacking) < len(every):
             text += f" in {len(lacking)} of {len(every)} containers, {lacking[0].name} the first"
         present = dict.fromkeys(target for found in lacking for target in found.targets)
@@ -269,8 +278,9 @@ def _check_together(label: str, files: Sequence[_Library], what: str) -> Iterato
         containers = [each for library in found for each in library.containers.values()]
         present = sorted({_target(entry) for each in containers for entry, _ in each.entries})
         for device in targets:
-            if not any(each.serves(device) for each in containers):
-                text = f"no image for {device.text} in any of {len(found):,} {what}"
+            served = set().union(*(each.served(device) for each in containers))
+            if lacking := unserved(device, served):
+                text = f"{_no_image(lacking)} in any of {len(found):,} {what}"
                 yield Fault(label, f"{text}; there are {', '.join(present) or 'none'}")
 
 
@@ -327,10 +337,16 @@ def _spilling_kernels(container: _Container, rule: Rule) -> Iterator[str]:
 
 
 def _ruled_images(container: _Container, rule: Rule) -> Iterator[tuple[str, tuple[Kernel, ...]]]:
-    served = {at for device in rule.targets for at in loaded(tuple(container.entries), device)}
+    candidates = tuple(container.entries)
+    loads = (at for device in rule.targets for at in loaded(candidates, device).values())
+    served = set(chain.from_iterable(loads))
     for at, kernels in container.kernels.items():
         if at in served or not rule.targets:
             yield _target(container.entries[at][0]), kernels
+
+
+def _no_image(devices: Iterable[Device]) -> str:
+    return f"no image for {', '.join(device.text for device in devices)}"
 
 
 def _target(entry: BundleEntryID) -> str:

@@ -6,13 +6,16 @@ the offload kind and triple. From a container, it loads one image for each tripl
 compatible image that sets the most features, generic code for AMD GPUs, SPIR-V. For NVIDIA GPUs,
 it is the nearest cubin, then PTX. Among equals, the first in the file wins.
 
+A name that leaves a feature open means the devices with each setting of it. No runtime loads code
+that sets this feature for the name itself, so each of these devices is served separately.
+
 Source: `offload_tool.formats.targets.compatibility`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from offload_tool.containers.find import FoundContainer, FoundImage, find_containers
@@ -65,7 +68,7 @@ class Device:
         return BundleEntryID(kind, triples.without_gpu(image.triple), str(self.target))
 
     def completed(self) -> Iterator[Device]:
-        """Yield the devices covered by this name: each combination of its unset features."""
+        """Yield the devices that this name means: each combination of its unset features."""
         if isinstance(self.target, TargetID):
             for target in compatibility.completions(self.target):
                 yield Device(str(target), target)
@@ -73,6 +76,7 @@ class Device:
         try:
             named = TargetID.parse(self.target.target_id, allow_unknown=True)
         except TargetIDError:
+            yield self
             return
         for target in compatibility.completions(named):
             entry = BundleEntryID(self.target.kind, self.target.triple, str(target))
@@ -118,7 +122,8 @@ class Match:
     """Number of the container in the file, from 0."""
     section: str | None
     ids: tuple[str, ...]
-    """IDs of the images to load: one for each offload kind; empty if none fits."""
+    """IDs of the images to load: one for each offload kind; empty if none fits. If no image serves
+    the device's name as it is, these are the images for each setting of its open features."""
     loads: tuple[Load, ...]
     """The same images, with reasons."""
     reasons: tuple[tuple[str, str], ...]
@@ -178,9 +183,33 @@ def _is_missing(image: FoundImage) -> bool:
     return is_hip and image.content.size == 0 and not image.content.is_host_object
 
 
-def loaded(candidates: Candidates, device: Device) -> list[int]:
-    """Return the indexes of the images that `device` would load, without missing (empty) ones."""
-    return [at for at in _best_fits(candidates, device, only_sure=False) if not candidates[at][1]]
+def _fits_of_each(
+    candidates: Candidates, device: Device
+) -> dict[Device, dict[int, compatibility.Fit]]:
+    """Return what each device of that name would load; only `device`, if images serve it."""
+    fits = _best_fits(candidates, device, only_sure=False)
+    devices = [device] if fits else device.completed()
+    return {one: _best_fits(candidates, one, only_sure=False) for one in devices}
+
+
+def loaded(candidates: Candidates, device: Device) -> dict[Device, list[int]]:
+    """Return the indexes of the images that each device of that name would load, if any.
+
+    The devices are `device` itself or all that it means. Missing (empty) images do not count.
+    """
+    return {
+        one: [at for at in fits if not candidates[at][1]]
+        for one, fits in _fits_of_each(candidates, device).items()
+    }
+
+
+def unserved(device: Device, served: Collection[Device]) -> list[Device]:
+    """Return the devices of that name that are not `served`: `device` itself if none is."""
+    if device in served:
+        return []
+    meant = list(device.completed())
+    lacking = [one for one in meant if one not in served]
+    return [device] if lacking == meant else lacking
 
 
 @functools.lru_cache(maxsize=256)
@@ -193,7 +222,7 @@ def may_load(candidates: Candidates, device: Device) -> frozenset[int]:
     runtime links at load time. The result is empty if the device would load none.
     """
     found = set(_best_fits(candidates, device, only_sure=False))
-    for completed in device.completed() if found else ():
+    for completed in device.completed():
         found.update(_best_fits(candidates, completed, only_sure=False))
         found.update(_best_fits(candidates, completed, only_sure=True))
     return frozenset(found | _cuda_companions(candidates, device, found))
@@ -223,7 +252,9 @@ def explain_loads(found: FoundContainer, device: Device) -> dict[int, Load]:
     if is_linked_for(candidates_of(found.linked), device):
         return {}
     candidates = candidates_of(images)
-    served = _best_fits(candidates, device, only_sure=False)
+    served: dict[int, compatibility.Fit] = {}
+    for fits in _fits_of_each(candidates, device).values():
+        served |= fits
     is_native = all(
         fit.rule in (compatibility.EXACT, compatibility.COMPATIBLE) for fit in served.values()
     )
@@ -234,8 +265,12 @@ def explain_loads(found: FoundContainer, device: Device) -> dict[int, Load]:
         content = images[index].content
         if fit.rule == compatibility.GENERIC and generic_version(content.begin(BEGIN_SIZE)) == 0:
             notes.append("its ELF header has no generic version, so that the loader refuses it")
+        if needed := _settings_needed(images[index], device):
+            notes.append(needed)
         if fit.rule in (compatibility.GENERIC, compatibility.SPIRV):
-            notes += filter(None, (_preferred(images[other], device) for other in sorted(others)))
+            for other in (images[at] for at in sorted(others)):
+                if needed := _settings_needed(other, device):
+                    notes.append(f"{other.id} {needed}")
         loads[index] = Load(images[index].id, fit.rule, "; ".join(notes))
     return loads
 
@@ -252,16 +287,19 @@ class RequestedDevices:
         """Return the images that the devices load: index, device, and reason."""
         self._present.update((image.id, None) for image in found.device_images)
         loads = []
+        candidates = candidates_of(found.images)
         for device in self.devices:
-            for index, load in explain_loads(found, device).items():
-                self._served.add(device)
-                loads.append((index, (device.text, load)))
+            if own := explain_loads(found, device):
+                fits = _fits_of_each(candidates, device)
+                self._served.update(one for one, found_fits in fits.items() if found_fits)
+            loads += [(index, (device.text, load)) for index, load in own.items()]
         return loads
 
     def check(self, path: StrPath) -> None:
         """Raise NoImageError if a device had no image in the containers so far."""
-        if unserved := [device for device in self.devices if device not in self._served]:
-            raise NoImageError(path, unserved, self._present)
+        lacking = [one for device in self.devices for one in unserved(device, self._served)]
+        if lacking:
+            raise NoImageError(path, lacking, self._present)
 
 
 def match_images(
@@ -279,8 +317,10 @@ def match_images(
         images = [i for i in found.images if not i.is_host or device.is_host]
         if not images or is_linked_for(candidates_of(found.linked), device):
             continue
-        served = explain_loads(replaced(found, images=tuple(images)), device)
-        loads = tuple(load for at, load in served.items() if not _is_missing(images[at]))
+        explained = explain_loads(replaced(found, images=tuple(images)), device)
+        each = loaded(candidates_of(images), device).values()
+        served = set().union(*each) if all(each) else ()
+        loads = tuple(load for at, load in explained.items() if at in served)
         yield Match(
             file=found.path,
             member=found.member,
@@ -300,11 +340,8 @@ def _reasons(images: Sequence[FoundImage], device: Device) -> Iterator[tuple[str
         yield image.id, _EMPTY if fits else compatibility.why_not(image.entry_id, wanted)
 
 
-def _preferred(image: FoundImage, device: Device) -> str | None:
-    """Return when a device loads an image of its processor, by features that it leaves open."""
-    processor, *features = image.target_id.split(":")
+def _settings_needed(image: FoundImage, device: Device) -> str:
+    """Return which settings, of features that `device` leaves open, an image needs."""
     known = device.entry_id_for(image.entry_id).target_id.split(":")
-    if processor != known[0]:
-        return None
-    missing = [feature for feature in features if feature not in known]
-    return f"{image.id} where the device has {' and '.join(missing)}"
+    needed = [feature for feature in image.target_id.split(":")[1:] if feature not in known]
+    return f"where the device has {' and '.join(needed)}" if needed else ""

@@ -245,9 +245,10 @@ def elf_header(kind: int, machine: int, flags: int = 0, abi: bytes = b"\0\0") ->
     )
 
 
-def make_code_object(processor: str) -> bytes:
+def make_code_object(target: str) -> bytes:
     """Make the shortest code object for an AMD GPU: an ELF header."""
-    return elf_header(3, 224, {"gfx906": 0x2F, "gfx942": 0x4C}[processor], b"\x40\3")
+    flags = {"gfx906": 0x2F, "gfx942": 0x4C, "gfx90a:xnack+": 0x33F, "gfx90a:xnack-": 0x23F}
+    return elf_header(3, 224, flags[target], b"\x40\3")
 
 
 def make_cubin(number: int) -> bytes:

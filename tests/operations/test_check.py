@@ -95,6 +95,15 @@ def test_same_kernels(tmp_path: Path) -> None:
     assert faults(path, Rule(same_kernels=True, targets=targets("gfx906"))) == []
 
 
+def test_same_kernels_for_each_setting(tmp_path: Path) -> None:
+    """The images for each setting of a feature that an ID leaves open are compared, too."""
+    images = {"gfx90a:xnack+": code("k"), "gfx90a:xnack-": code(), "gfx942": code("m")}
+    path = make_bundle(tmp_path / "b", images)
+    assert faults(path, Rule(targets=targets("gfx90a"), same_kernels=True)) == [
+        "bundle 0: gfx90a:xnack- has no kernel 'k', which another target has"
+    ]
+
+
 def test_spills(tmp_path: Path) -> None:
     """Each kernel with spills is a fault; a note reports kernels without spill counts."""
     images = {"gfx906": code_object(metadata([QUIET, SPILLING])), "gfx90a": code("k")}
@@ -167,6 +176,9 @@ def test_code_objects_of_a_folder(tmp_path: Path) -> None:
     ]
     make_bundle(tmp_path / "b", {"gfx1030": code("k")})
     assert "no image for gfx1030 in any" in faults(tmp_path, Rule(targets=targets("gfx1030")))[0]
+    for name in ("gfx90a:xnack+", "gfx90a:xnack-"):
+        (tmp_path / f"{name}.co").write_bytes(make_code_object(name))
+    assert faults(tmp_path, Rule(("*.co",), targets("gfx90a"))) == []
     lacking = ["no image for gfx942; there are gfx906"]
     assert faults(tmp_path / "gfx906.co", Rule(targets=targets("gfx942"))) == lacking
 

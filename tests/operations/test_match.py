@@ -113,6 +113,37 @@ def test_open_features(tmp_path: Path) -> None:
         } == kept
 
 
+PAIR = {"gfx90a:xnack+": b"1", "gfx90a:xnack-": b"2"}
+
+
+def test_each_setting(tmp_path: Path) -> None:
+    """A name that leaves a feature open is served by the images for each setting together."""
+    path, device = make_bundle(tmp_path / "b", PAIR), Device.parse("gfx90a")
+    (match,) = match_images(path, device)
+    assert [load.id for load in match.loads] == [entry_id(target) for target in PAIR]
+    assert [load.reason[-27:] for load in match.loads] == [
+        f"where the device has {setting}" for setting in ("xnack+", "xnack-")
+    ]
+    assert [image.target_id for image in iter_images(path, devices=[device])] == list(PAIR)
+    assert len(extract_device_images(path, tmp_path / "out", devices=[device])) == 2
+    thin_file(path, tmp_path / "thin", keep=[device])
+    assert (tmp_path / "thin").read_bytes() == path.read_bytes()
+    assert not [*check_libraries([path], [Rule(targets=(device,))])]
+
+
+def test_one_setting(tmp_path: Path) -> None:
+    """An image for one setting of an open feature does not serve the name; messages say which."""
+    path = make_bundle(tmp_path / "b", {"gfx90a:xnack+": b"1"})
+    (match,) = match_images(path, Device.parse("gfx90a"))
+    assert (match.ids, dict(match.reasons)) == (
+        (),
+        {entry_id("gfx90a:xnack+"): "needs xnack+, which gfx90a leaves open"},
+    )
+    (fault,) = check_libraries([path], [Rule(targets=(Device.parse("gfx90a"),))])
+    lacking = "gfx90a:sramecc+:xnack-, gfx90a:sramecc-:xnack-"
+    assert fault.message == f"no image for {lacking}; there are gfx90a:xnack+"
+
+
 def test_passed_over(tmp_path: Path) -> None:
     """SPIR-V is kept besides generic code that some runtimes do not find for a gfx906."""
     images = {"gfx9-generic": b"2", SPIRV: b"3"}

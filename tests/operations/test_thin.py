@@ -182,7 +182,7 @@ def test_refused(tmp_path: Path) -> None:
         (thin_archive(tmp_path / "thin.a", ["b"]), all_kept, UsageError, "is a thin archive"),
         (bundle, [], UsageError, "no devices to keep"),
         (bundle, ["gfx1100"], NoImageError, "no image for gfx1100; images found: hipv4"),
-        (bundle, ["gfx906", "gfx90a"], NoImageError, "no image for gfx90a; images found: hipv4"),
+        (bundle, ["gfx906", "gfx942"], NoImageError, "no image for gfx942; images found: hipv4"),
         (tmp_path / "text", all_kept, NoImageError, "images found: none"),
         (tmp_path / "v1", all_kept, UnsupportedError, "version 1 can be read, but not written"),
         (more, all_kept, UnsupportedError, "expected bundles and zeros in section 1"),
@@ -218,6 +218,23 @@ def test_linked_offload_binaries(tmp_path: Path) -> None:
     report = thin_file(path.parent, tmp_path / "out", keep=[Device.parse("gfx906")])
     assert report.untouched == ((f"{path}, .llvm.offloading", 2),)
     assert (tmp_path / "out/program").read_bytes() == data
+
+
+def test_code_for_each_setting(tmp_path: Path) -> None:
+    """A folder keeps the code for each setting of a feature that the ID leaves open."""
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    targets = ["gfx90a", "gfx90a:xnack+", "gfx90a:xnack-"]
+    for target in (*targets, "gfx942"):
+        make_bundle(folder / target, {target: b"1"})
+    report = thin_file(folder, out, keep=[Device.parse("gfx90a")])
+    assert (report.kept, report.removed) == (3, 1)
+    assert [image.target_id for image in list_images(out)] == targets
+    (folder / "gfx90a").unlink()
+    assert thin_file(folder, out, keep=[Device.parse("gfx90a")]).kept == 2
+    (folder / "gfx90a:xnack-").unlink()
+    with pytest.raises(NoImageError, match=r"no image for gfx90a:sramecc\+:xnack-, gfx"):
+        thin_file(folder, out, keep=[Device.parse("gfx90a")])
 
 
 @pytest.mark.parametrize("in_place", [True, False], ids=["in-place", "copy"])
