@@ -57,6 +57,7 @@ from offload_tool.formats.targets.compatibility import SPIRV_PROCESSOR
 from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.formats.wheel import WheelName, in_file_name, installed_path, is_wheel
 from offload_tool.io import StrPath
+from offload_tool.io.limits import effective_budget
 from offload_tool.io.output_folder import OutputFolder, new_folder
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
@@ -173,6 +174,7 @@ def _thinned(source: Path, folder: OutputFolder, run: _Splitting) -> list[SplitP
         folder.folder(inner)  # a new output is written as a whole, by its path
         path = Path(inner, source.name)
         out = folder.temporary / path
+        effective_budget().next_file()  # each part reads the input again
         report = thin_file(source, out, keep=[Device.parse(target_id)])
         size = 0 if os.path.isdir(out) else report.size_after
         parts.append(SplitPart(path, target_id, size, report.kept))

@@ -14,6 +14,7 @@ import pytest
 from offload_tool import list_images
 from offload_tool.cli import main
 from offload_tool.errors import FormatError, NoContainerError, UnsupportedError, UsageError
+from offload_tool.io.limits import Budget, Limits, limited
 from offload_tool.operations.match import Device
 from offload_tool.operations.split import split_file
 from offload_tool.operations.thin import thin_file
@@ -268,6 +269,15 @@ def test_cuda(tmp_path: Path, form: str) -> None:
         path = tmp_path / "out" / target / source.name
         assert {image.target_id for image in list_images(path)} == {target}
         assert record_faults(path) == [] if form == "wheel" else (path / "b").read_bytes() == b"b"
+
+
+def test_many_targets(tmp_path: Path) -> None:
+    """A file of any number of target IDs is within a run's limits, though each part reads it."""
+    names = [f"sm_{number}" for number in (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121)]
+    (tmp_path / "a").write_bytes(fatbin(*names, size=100_000))
+    with limited(Budget(Limits(reread=0))):
+        report = split_file(tmp_path / "a", tmp_path / "out")
+    assert [part.target_id for part in report.parts] == sorted(names)
 
 
 def test_thin_wheel(wheel: Path, tmp_path: Path) -> None:
