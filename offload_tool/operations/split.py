@@ -82,7 +82,7 @@ class SplitPart(NamedTuple):
 
     path: Path
     target_id: str | None
-    """None for the host's part."""
+    """None for the host's part; the entry ID for images without a target ID."""
     size: int
     """Bytes of the file; 0 for a folder."""
     images: int
@@ -200,7 +200,7 @@ class _Splitting:
         self.marked: list[str] = []
         self.left: Counter[str] = Counter()
         self.others: set[str] = set()
-        """Target IDs of non-HIP code."""
+        """Target IDs of non-HIP code; the entry ID of an image without one."""
 
     def plan(self, location: Location, name: str, root: str, archives: str) -> FilePlan | None:
         """Plan a file without its HIP code; keys are relative to `root`, `archives` to it."""
@@ -272,7 +272,7 @@ class _Splitting:
         for image in found.device_images:
             self.left[name] += 1
             if image.kind not in OffloadKind.ANY_HIP and image.image_kind not in COMPILED_LATER:
-                self.others.add(image.target_id)
+                self.others.add(image.target_id or image.id)
 
     def archives(self, group: str) -> Iterator[tuple[str, str, FilePlan]]:
         """Yield each target ID with the name and plan of its archive."""

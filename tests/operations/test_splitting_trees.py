@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_tool import list_images
+from offload_tool import PackagedImage, list_images, package_images
 from offload_tool.cli import main
 from offload_tool.errors import FormatError, NoContainerError, UnsupportedError, UsageError
 from offload_tool.io.limits import Budget, Limits, limited
@@ -278,6 +278,19 @@ def test_many_targets(tmp_path: Path) -> None:
     with limited(Budget(Limits(reread=0))):
         report = split_file(tmp_path / "a", tmp_path / "out")
     assert [part.target_id for part in report.parts] == sorted(names)
+
+
+def test_images_without_a_target_id(tmp_path: Path) -> None:
+    """The part for a CPU's images has their entry ID as its name."""
+    (tmp_path / "image").write_bytes(b"1")
+    cpu = {"triple": "x86_64-pc-linux-gnu", "arch": ""}
+    gpu = {"triple": "nvptx64-nvidia-cuda", "arch": "sm_90"}
+    rows = [PackagedImage(tmp_path / "image", strings, "openmp") for strings in (cpu, gpu)]
+    package_images(rows, tmp_path / "in")
+    report = split_file(tmp_path / "in", tmp_path / "out")
+    names = ["openmp-x86_64-pc-linux-gnu-", "sm_90"]
+    assert [(part.target_id, part.images) for part in report.parts] == [(n, 1) for n in names]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
 
 
 def test_thin_wheel(wheel: Path, tmp_path: Path) -> None:
