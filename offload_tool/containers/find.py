@@ -169,7 +169,8 @@ class _FindPolicy(Policy):
 
     code_objects = True
 
-    def __init__(self, *, markers: bool = False) -> None:
+    def __init__(self, *, markers: bool = False, confined: bool = True) -> None:
+        self.confined = confined
         self.markers = markers
         """Whether to report images that host programs have in kpack archives."""
 
@@ -219,6 +220,7 @@ def find_containers(
     scan: bool = False,
     markers: bool | None = None,
     overlay: Sequence[StrPath] = (),
+    confined: bool = True,
 ) -> Generator[FoundContainer, None, None]:
     """Find the containers of the file, folder or zip file at `path`, in file order.
 
@@ -228,7 +230,8 @@ def find_containers(
     sections a runtime searches. With `scan` these are yielded, and files of unknown format are
     searched too. With `markers` (default: unless `path` is a folder, which yields the archives), a
     host program's images in kpack archives are yielded as its own. A program in a zip file has its
-    archives there, or in the zip files at `overlay`, which are installed over it.
+    archives there, or in the zip files at `overlay`, which are installed over it. Thin archives may
+    name files outside their folder if not `confined`: for inputs of links.
 
     :raises NoContainerError: `path` is neither a folder nor a zip file, and holds no container.
     :raises FormatError, UnsupportedError, FileError: a file is broken, a variant, or unreadable.
@@ -237,7 +240,7 @@ def find_containers(
     if markers is None:
         markers = not os.path.isdir(path)
     walk = Walk(
-        _FindPolicy(markers=markers),
+        _FindPolicy(markers=markers, confined=confined),
         containers_of,
         skipped,
         strays=strays,

@@ -19,8 +19,8 @@ from offload_tool.containers.file_format import FileFormat
 from offload_tool.containers.find import FoundContainer, containers_of
 from offload_tool.containers.walk import (
     OFFLOADING_SECTION,
+    LinkPolicy,
     Location,
-    Policy,
     Region,
     Walk,
     open_file_or_members,
@@ -41,9 +41,7 @@ _LINKED = "__offload_cuda_fatbin_"  # the fat binary of a library with a device 
 _SEARCHED = (FileFormat.ARCHIVE, FileFormat.ELF, FileFormat.BITCODE)
 
 
-class _Policy(Policy):
-    confined = False  # as linkers
-
+class _Policy(LinkPolicy):
     def __init__(self) -> None:
         self.files: dict[str, None] = {}
         """The file, and those of a thin archive's members."""

@@ -169,6 +169,12 @@ class Policy:
         return error
 
 
+class LinkPolicy(Policy):
+    """For inputs of links: as for linkers, thin archives may name any file."""
+
+    confined = False
+
+
 class CopyPolicy(Policy):
     """For operations that rewrite an archive and reject thin ones; `advice` is for the message."""
 
@@ -211,11 +217,11 @@ def open_member(location: Location, member: ArchiveMember, policy: Policy) -> It
 
 
 def open_file_or_members(path: StrPath) -> Iterator[Location]:
-    """Yield a file, or each member of an archive, open until the next (see `open_members`)."""
+    """Yield an input of a link, or each member of an archive, as `open_members` does."""
     with InputFile(path) as source:
         whole = Location.of(source, str(path))
         if recognise(source.data) is FileFormat.ARCHIVE:
-            yield from (location for _, location in open_members(whole, Policy()))
+            yield from (location for _, location in open_members(whole, LinkPolicy()))
         else:
             yield whole
 

@@ -112,7 +112,7 @@ def starts_kernels(path: StrPath) -> bool:
     try:
         return any(
             image.refusal(found.label) is None and _SYMBOL_BYTES in bytes(image.content.view())
-            for found in find_containers(path)
+            for found in find_containers(path, confined=False)
             for image in found.images
             if image.kind == "cuda"
         )

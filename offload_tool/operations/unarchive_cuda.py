@@ -64,7 +64,8 @@ def unbundle_cuda_library(
 
 
 def _parts(path: StrPath, processor: str) -> Iterator[tuple[str, Sequence[bytes | memoryview]]]:
-    for member, containers in itertools.groupby(find_containers(path), lambda each: each.member):
+    every = find_containers(path, confined=False)
+    for member, containers in itertools.groupby(every, lambda each: each.member):
         name = (member or Path(path).name).replace("/", "_")
         cubins: list[tuple[str, bytes]] = []
         for found in containers:

@@ -121,7 +121,7 @@ def _device_archive(given: Operands, entry: str, **options: bool) -> None:
     except MissingCodeObjectError as error:
         found: set[str] = set()
         with suppress(NoContainerError):
-            for container in find_containers(given.inputs[0]):
+            for container in find_containers(given.inputs[0], confined=False):
                 found |= {image.id for image in container.images if image.kind != "host"}
         raise UsageError(
             f"{error}, but for {', '.join(sorted(found)) or 'none'}; build it for this target, too"

@@ -148,6 +148,7 @@ FORMS = {
     "of_root": "LIBS=['given'], LINKFLAGS=['--sysroot=/', f'-L={Dir(\".\").abspath}']",
     "folder_flag": "LIBS=['given'], LINKFLAGS=['-L', '.']",
     "thin": "LIBS=['thin'], LIBPATH=['.']",
+    "thin_elsewhere": "LIBS=['elsewhere'], LIBPATH=['here']",
     "archived": "LIBS=env.StaticLibrary('archived', 'given.o')",
     "archived_name": "LIBS=['archived'], LIBPATH=['.']",
 }
@@ -169,7 +170,8 @@ def test_device_code_takes_part(project: Project, language: str) -> None:
     create_archive([("given.o", project.folder / "given.o")], project.folder / "here/libhere.a")
     for name, text in FILES.items():
         project.write(name, text)
-    run_tool("ar", "rcT", "libthin.a", "given.o", cwd=project.folder)
+    for name in ("libthin.a", "here/libelsewhere.a"):
+        run_tool("ar", "rcT", name, "given.o", cwd=project.folder)
     objects = "env.Object('main.c'), env.Object('runtime.c')"
     lines = []
     for name, form in FORMS.items():
