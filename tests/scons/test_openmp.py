@@ -186,15 +186,39 @@ def test_runtime_of_another_llvm(regions: Project) -> None:
     assert errors.count(warning) == 1
 
 
-def test_by_flags(regions: Project) -> None:
-    """C with -fopenmp, and targets, is an OpenMP offload source; C++ sources are too."""
-    regions.write("work.cpp", REGION.replace("int omp", 'extern "C" int omp'))
+SWITCHED_ON = [
+    "CCFLAGS=['-fopenmp']",
+    "CCFLAGS=['-fopenmp=libomp']",
+    "CXXFLAGS=['@openmp.rsp']",
+    "CXXFLAGS=['-fno-openmp'], CPPFLAGS=['-fopenmp']",
+]
+SWITCHED_OFF = [
+    "CCFLAGS=['-fopenmp=libomp', '-fno-openmp']",
+    "CCFLAGS=['@openmp.rsp'], CPPFLAGS=['-fno-openmp']",
+    "CFLAGS=['-fopenmp'], CCFLAGS=['-fopenacc', '-fopenmp-simd']",
+]
+
+
+def switch(project: Project, flags: str) -> Project:
+    project.write("work.cpp", REGION.replace("int omp", 'extern "C" int omp'))
+    project.write("openmp.rsp", "-fopenmp")
     head = HEAD.replace("env.Replace(OFFLOAD_KIND='openmp')\n", "")
-    regions.sconstruct("env.Append(CCFLAGS=['-fopenmp'])\nenv.OffloadObject('work.cpp')\n", head)
-    assert regions.build() == sorted(
+    return project.sconstruct(f"env.Append({flags})\nenv.OffloadObject('work.cpp')\n", head)
+
+
+@pytest.mark.parametrize("flags", SWITCHED_ON)
+def test_by_flags(regions: Project, flags: str) -> None:
+    """C++ with OpenMP on by the last of its command's flags, and targets, is an offload source."""
+    assert switch(regions, flags).build() == sorted(
         [*passes("work.cpp", "host-ir", *TARGETS), *passes("work.host.bc", "host")]
     )
     assert len(kernels(modules(regions)[0])) == 1
+
+
+@pytest.mark.parametrize("flags", SWITCHED_OFF)
+def test_switched_off_by_flags(regions: Project, flags: str) -> None:
+    """C++ whose flags switch OpenMP off again, or on for C alone, is no offload source."""
+    assert "'work.cpp': expected an offload source" in switch(regions, flags).fails().errors
 
 
 IDS = ("openmp-amdgcn-amd-amdhsa--gfx906", f"openmp-{CPU}-")

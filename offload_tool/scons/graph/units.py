@@ -15,6 +15,7 @@ import SCons.Node
 import SCons.Node.FS
 import SCons.Util
 
+from offload_tool.clang.argument_files import all_args
 from offload_tool.errors import EntryIDError, UsageError
 from offload_tool.formats.targets.bundle_entry_id import (
     BundleEntryID,
@@ -32,7 +33,7 @@ from offload_tool.passes.source_kind import (
     derive_cuid,
     kind_of_suffix,
 )
-from offload_tool.scons import found_tools, offload_arch, settings
+from offload_tool.scons import compat, found_tools, offload_arch, settings
 from offload_tool.scons.graph.aliases import add_aliases
 from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.state import build_log
@@ -41,8 +42,7 @@ from offload_tool.scons.types import Environment, Folder, Node
 
 _PLAIN_SUFFIXES = (*C_SUFFIXES, *CXX_SUFFIXES, ".s", ".S")
 _NOT_IN_DEPFILES = re.compile(r"[\x00-\x1f]")
-
-
+_OPENMP = ("-fopenmp", "-fno-openmp")
 _ASSEMBLY = (".s", ".S", ".sx", ".asm")
 
 
@@ -144,7 +144,7 @@ class Unit:
     @property
     def language_flags(self) -> str:
         """The variable with the flags of the source's language."""
-        return "$CFLAGS" if self.source.get_suffix() in C_SUFFIXES else "$CXXFLAGS"
+        return _language_flags(self.source)
 
 
 def source_units(
@@ -211,14 +211,22 @@ def kind_of(env: Environment, node: Node) -> str | None:
     if node.get_suffix() in C_SUFFIXES and given in ("hip", "cuda"):
         return None  # C, as for hipcc and nvcc
     if node.get_suffix() in (*C_SUFFIXES, *CXX_SUFFIXES):
-        return given or ("openmp" if _has_openmp_flags(env) else None)
+        return given or ("openmp" if _has_openmp_flags(env, _language_flags(node)) else None)
     return None
 
 
-def _has_openmp_flags(env: Environment) -> bool:
-    """Return True if OpenMP offloading is on: ``-fopenmp``, and devices."""
-    args = [env.subst(f"${name}") for name in ("CCFLAGS", "CFLAGS", "CXXFLAGS")]
-    return bool(env["OFFLOAD_ARCH"]) and "-fopenmp" in " ".join(args).split()
+def _language_flags(source: Node) -> str:
+    return "$CFLAGS" if source.get_suffix() in C_SUFFIXES else "$CXXFLAGS"
+
+
+def _has_openmp_flags(env: Environment, language_flags: str) -> bool:
+    """Return True if OpenMP offloading is on: devices, and OpenMP by the last flag about it."""
+    if not env["OFFLOAD_ARCH"]:
+        return False
+    with compat.at_top(env):
+        args = all_args(settings.substituted(env, f"{language_flags} $CCFLAGS $CPPFLAGS"))
+    names = (arg.partition("=")[0] for arg in args)
+    return [name for name in names if name in _OPENMP][-1:] == ["-fopenmp"]
 
 
 def is_plain_source(node: Node) -> bool:
