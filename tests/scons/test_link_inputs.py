@@ -261,6 +261,27 @@ def test_library_that_nothing_describes(project: Project, language: str, form: s
     assert given.expected in project.start(OMP_TARGET_OFFLOAD="MANDATORY")
 
 
+DRIVER_LINKS = {
+    "HIP, old driver": ["--hip-link", "-fgpu-rdc", "-no-hip-rt", *FLAGS[1:], DRIVERS["old"]],
+    "HIP, new driver": ["--hip-link", "-no-hip-rt", *FLAGS[1:], DRIVERS["new"]],
+    "OpenMP": ["-fopenmp", f"-fopenmp-targets={CPU}"],
+}
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("language", DRIVER_LINKS)
+def test_device_link_of_the_driver(project: Project, language: str) -> None:
+    """SCons's own link takes device code if clang's driver links it, and not without the flags."""
+    given = LANGUAGES[language]
+    given.write(project)
+    linker, flags = find_toolchain().cxx, DRIVER_LINKS[language]
+    how = f"LIBS=[File('given.o')], LINK={shlex.join(linker)!r}, LINKFLAGS={{}}"
+    project.sconstruct(LINK.format("Program", how.format(flags)), given.head).build_once()
+    assert given.expected in project.start(OMP_TARGET_OFFLOAD="MANDATORY")
+    project.sconstruct(LINK.format("Program", how.format(flags[:1])), given.head)
+    assert "'given.o' has relocatable" in project.fails("-Q").errors
+
+
 NAMES = ["-Wl,-soname,libgpu.so", "-Wl,-Map,gpu.map", "-Xlinker -h -Xlinker libgpu.so"]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,6 +18,8 @@ from typing import Any
 import SCons.Util
 
 from offload_tool.clang.argument_files import link_folders, linked_files
+from offload_tool.clang.driver import jobs_of, query_plan
+from offload_tool.clang.job_plan import kind_of_job
 from offload_tool.errors import UsageError
 from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.passes import hip, openmp
@@ -220,7 +222,7 @@ def _check_link(given: actions.Operands) -> None:
     link, nodes = info_of(made).checked_link
     command = env.get(f"{link}COM")
     if not isinstance(command, str):
-        command = f"${link}FLAGS $SOURCES $_LIBDIRFLAGS $_LIBFLAGS"
+        command = f"${link} ${link}FLAGS $SOURCES $_LIBDIRFLAGS $_LIBFLAGS"
     lines = env.subst_list(command, target=[made], source=given.sources)
     args = [str(arg) for line in lines for arg in line]
     taken = {os.path.abspath(str(each)) for node in nodes for each in (node, node.rfile())}
@@ -230,12 +232,20 @@ def _check_link(given: actions.Operands) -> None:
 
     for path in dict.fromkeys(linked_files(args, find, _variable_folders(env))):
         kinds = _NOTHING if path in taken else _kinds_of_file(path)
+        if kinds and _links_device_code(args, env["ENV"]):
+            return
         if kinds:
             raise UsageError(
                 f"'{os.path.relpath(path)}' has relocatable {_listed(kinds)} code, which '{made}' "
                 "is linked without: no kernel of it would be found; link with OffloadProgram or "
                 "OffloadSharedLibrary, and give it in OFFLOAD_LIBS"
             )
+
+
+def _links_device_code(command: list[str], environment: Mapping[str, str]) -> bool:
+    """Return whether a link's program is clang's driver, whose plan also links device code."""
+    jobs = jobs_of(query_plan(command, environment))
+    return any(kind_of_job(job) in ("bundler", "linker-wrapper") for job in jobs)
 
 
 _CHECK_LINK = actions.check("check link", _check_link)
