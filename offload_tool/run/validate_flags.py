@@ -18,7 +18,7 @@ _FOREIGN_FLAGS = {
     **dict.fromkeys(
         (
             *("-gencode", "--generate-code", "-arch=", "--gpu-a", "--amdgpu-target"),
-            *("-fopenmp-targets", "-march=gfx", "-march=sm_", "-mcpu=gfx"),
+            *("-fopenmp-targets", "--offload-targets", "-march=gfx", "-march=sm_", "-mcpu=gfx"),
         ),
         _TARGETS,
     ),

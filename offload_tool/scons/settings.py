@@ -13,6 +13,7 @@ from typing import Any
 import SCons.Node.FS
 import SCons.Util
 
+from offload_tool.clang.argument_files import all_args
 from offload_tool.clang.environment import INSTALLATIONS, MACHINE_VARIABLES, RESULT_VARIABLES
 from offload_tool.clang.options import LINKED, TRIPLE, is_one_of, with_values
 from offload_tool.containers.entries import FILE_TYPES
@@ -28,6 +29,10 @@ from offload_tool.toolchain.identity import LIBRARY_PATH
 from offload_tool.toolchain.supported_processors import NATIVE
 
 _HOST_FLAGS = "$CFLAGS $CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS"
+OPENMP_DEVICES = ("-fopenmp-targets=", "--offload-arch=", "--offload-targets=")
+"""Flags that name the devices of clang's driver for OpenMP."""
+_DEVICE_LINK = (*OPENMP_DEVICES, "-fgpu-rdc", "--offload-link", "--offload-new-driver")
+"""Flags with which a link by clang's driver links device code, too. Source: clang 22, observed."""
 
 
 def substituted(env: Environment, text: str, source: Any = None) -> list[str]:
@@ -115,20 +120,21 @@ def machine_flags(env: Environment) -> list[str]:
 
 
 def link_flags(env: Environment) -> list[str]:
-    """Return the flags of host compiles that the link needs; raise UsageError for -fgpu-rdc."""
+    """Return the flags of host compiles that the link needs; raise UsageError for a device link."""
     there = host_link_flags(env)
-    if "-fgpu-rdc" in there:
+    if found := next((arg for arg in there if arg.startswith(_DEVICE_LINK)), None):
         raise UsageError(
-            "'-fgpu-rdc' in LINKFLAGS would link device code twice: OFFLOAD_RDC=True does so; "
-            "remove it from LINKFLAGS"
+            f"'{found}' in LINKFLAGS would link device code twice: OFFLOAD_RDC=True does so for "
+            "HIP and CUDA, OFFLOAD_ARCH for OpenMP; remove it from LINKFLAGS"
         )
     args = dict.fromkeys(substituted(env, _HOST_FLAGS))
     return [arg for arg in args if is_one_of(arg, LINKED) and arg not in there]
 
 
 def host_link_flags(env: Environment) -> list[str]:
-    """Return the user's flags for links of host code."""
-    return substituted(env, "$LINKFLAGS $SHLINKFLAGS")
+    """Return the user's flags for links of host code, response files expanded."""
+    with compat.at_top(env):
+        return list(all_args(substituted(env, "$LINKFLAGS $SHLINKFLAGS")))
 
 
 def bundle_type(env: Environment, default: str) -> str:

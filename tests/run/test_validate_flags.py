@@ -34,6 +34,7 @@ def test_output(flags: str) -> None:
         ("-gencode arch=compute_80", "'-gencode' among the flags: targets are those of OFFLOAD_AR"),
         ("--amdgpu-target=gfx906", "targets are those of OFFLOAD_ARCH"),
         ("-fopenmp-targets=amdgcn-amd-amdhsa", "targets are those of OFFLOAD_ARCH"),
+        ("--offload-targets=amdgcn-amd-amdhsa", "targets are those of OFFLOAD_ARCH"),
         ("-march=gfx906", "targets are those of OFFLOAD_ARCH"),
         ("-Xopenmp-target=amdgcn -march=gfx906", "flags of one target are OFFLOAD_ARCH_FLAGS"),
         ("--offload-device-only", "which pass is run is the builder's choice"),

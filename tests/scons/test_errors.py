@@ -216,6 +216,13 @@ WRONG = {
     "'-fgpu-rdc' in LINKFLAGS would link device code twice: OFFLOAD_RDC=True does so": (
         "env.OffloadProgram('k.hip', LINKFLAGS=['-fgpu-rdc', '--hip-link'])\n"
     ),
+    "'-fopenmp-targets=x86_64' in LINKFLAGS would link device code twice": (
+        "file = File('link.rsp').abspath\nopen(file, 'w').write('-fopenmp-targets=x86_64')\n"
+        "env.OffloadProgram('k.hip', LINKFLAGS=[f'@{file}'])\n"
+    ),
+    "'-fopenmp-targets=x86_64' among the flags: targets are those of OFFLOAD_ARCH": (
+        "env.OffloadProgram('k.c', OFFLOAD_ARCH=[], CCFLAGS='-fopenmp -fopenmp-targets=x86_64')\n"
+    ),
     # programs
     "chdir does not apply; commands run in the top folder": hip("chdir=True"),
     "call Program before them, or name its object": (

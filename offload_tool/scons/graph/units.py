@@ -220,11 +220,14 @@ def _language_flags(source: Node) -> str:
 
 
 def _has_openmp_flags(env: Environment, language_flags: str) -> bool:
-    """Return True if OpenMP offloading is on: devices, and OpenMP by the last flag about it."""
-    if not env["OFFLOAD_ARCH"]:
-        return False
+    """Return True if OpenMP offloading is on: devices, and OpenMP by the last flag about it.
+
+    Devices that flags name count, too, so that the compile refuses these flags.
+    """
     with compat.at_top(env):
         args = all_args(settings.substituted(env, f"{language_flags} $CCFLAGS $CPPFLAGS"))
+    if not (env["OFFLOAD_ARCH"] or any(arg.startswith(settings.OPENMP_DEVICES) for arg in args)):
+        return False
     names = (arg.partition("=")[0] for arg in args)
     return [name for name in names if name in _OPENMP][-1:] == ["-fopenmp"]
 
