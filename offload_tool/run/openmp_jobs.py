@@ -52,6 +52,8 @@ _BEFORE_VALUES = ("", "-o", "-Xlinker", "-Xoffload-linker", "-Xclang", "-mllvm",
 """Arguments after which one is no input: at the beginning, the program."""
 _RPATH = re.compile(r"^(-Wl,--?rpath)=")
 """The wrapper would give clang an option that it does not have."""
+_SAVE_TEMPS = re.compile(r"(^-|=)-save-temps(=\w+)?$")
+"""Links of other programs, which may run now, would write to the same files."""
 _LINKER = "--linker-path="
 _RANDOM = re.compile(r"-[0-9a-f]{6}(?=\.\w+$)")
 _DEPFILE = "-dependency-file"
@@ -119,7 +121,11 @@ def link_image(
         if plan.status:
             return run([*command], environment)  # the driver prints its errors
         _print(messages_in(plan.errors))
-        wrapper = [_keeping(arg, folder) for arg in _wrapper(plan, output, environment)]
+        wrapper = [
+            _keeping(arg, folder)
+            for arg in _wrapper(plan, output, environment)
+            if not _SAVE_TEMPS.search(arg)
+        ]
         status = run(wrapper, {**environment, "TMPDIR": str(folder)})
         return status or _write_image(folder / _KEPT, output)
 

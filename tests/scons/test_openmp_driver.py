@@ -336,6 +336,19 @@ def test_flags_of_the_host_stay_there(project: Project, clang: Path) -> None:
     assert made[0] == made[1] == made[2]
 
 
+@pytest.mark.llvm
+@pytest.mark.parametrize("flag", ["-save-temps", "--save-temps=obj", "@link.rsp"])
+def test_temporaries_of_a_link(project: Project, clang: Path, flag: str) -> None:
+    """``-save-temps`` among a program's flags leaves an image as it is."""
+    project.write("work.c", MATH)
+    project.write("link.rsp", "-save-temps")
+    images = []
+    for flags in ([], [flag]):
+        project.sconstruct(BOTH.format("c"), setup(clang, [CPU], level=flags)).build()
+        images.append(project.read(f"p.{CPU}.so"))
+    assert images[0] == images[1]
+
+
 LIBRARY = "env.SharedLibrary('helper', 'helper.c', CC={0!r}, CCFLAGS=[], SHLINK={0!r})\n"
 CALLS = """\
 #pragma omp begin declare target
