@@ -291,9 +291,11 @@ def check_host_ir(path: StrPath) -> None:
     _bitcode_symbols(path, "host IR")
 
 
-def check_image(path: StrPath, device: CompileTarget) -> None:
+def check_image(path: StrPath, kind: str, device: CompileTarget) -> None:
     """Raise CodeObjectError unless an image of linked sources is for the device."""
-    if device.target_id is not None:
+    if kind == "openmp" and _is_bitcode_file(path):  # as of -fopenmp-target-jit
+        _bitcode_symbols(path, f"an image for {device.name}", device.arch)
+    elif device.target_id is not None:
         if device.arch == "nvptx64":
             check_cubin(path)
         else:
@@ -304,10 +306,14 @@ def check_entries(path: StrPath, device: CompileTarget, host_ir: StrPath | None)
     """Raise CodeObjectError unless an OpenMP module has every kernel that its host code starts."""
     if host_ir is None:
         raise UsageError("the check of an OpenMP device pass needs the host IR")
-    if device.arch == "amdgcn":
+    if device.arch == "amdgcn" or _is_bitcode_file(path):  # as of -foffload-lto
         defined = _bitcode_symbols(path, f"bitcode for {device.name}", device.arch)
     else:
         defined = _object_symbols(path, device)
+    if any(map(_HOST_MARK.fullmatch, defined)):
+        raise OtherOutputError(
+            f"'{path}': expected a device module for {device.name}, found a host object"
+        )
     kernels = {name for name in _host_entries(host_ir) if name.startswith(_KERNEL)}
     missing = sorted(kernels - defined)
     if missing:
@@ -371,9 +377,8 @@ def _object_symbols(path: StrPath, device: CompileTarget) -> set[str]:
     with _read(path, f"a device module for {device.name}") as elf:
         machine, symbols = elf.header.e_machine, list(elf.named_symbols())
     defined = [symbol for symbol in symbols if symbol.defined]
-    is_host = any(_HOST_MARK.fullmatch(symbol.name) for symbol in defined)
     is_gpu = machine in (EM_AMDGPU, EM_CUDA)
-    if is_host or (machine != EM_CUDA if device.target_id is not None else is_gpu):
+    if machine != EM_CUDA if device.target_id is not None else is_gpu:
         raise OtherOutputError(
             f"'{path}': expected a device module for {device.name}, found "
             f"{_OTHER_CODE.get(machine, 'a host object')}"

@@ -78,7 +78,7 @@ def run_device_link(link: WantedLink) -> int:
     find = {"hip": _hip_link, "openmp": _openmp_link, "cuda": _cuda_link}[link.kind]
     work, command, tool, run = find(link)
 
-    check = partial(check_image, link.outputs.file, link.device)
+    check = partial(check_image, link.outputs.file, link.kind, link.device)
     return produce_output(OutputJob(work, command, link.outputs, tool, check), run)
 
 

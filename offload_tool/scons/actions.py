@@ -393,9 +393,14 @@ DEVICE = _pass("DEVICE", target_scanner=DEPENDENCY_SCANNER)
 HOST = _pass("HOST", target_scanner=DEPENDENCY_SCANNER)
 HOST_FROM_IR = _pass("HOSTIR")
 _OF_LINKS = {"target_scanner": flags_scanner("OFFLOAD_LINK_FLAGS")}
-_CHECK_IMAGE = check(
-    "check image", lambda given: check_image(given.output, code_of(given.node).device)
-)
+
+
+def _check_image(given: Operands) -> None:
+    code = code_of(given.node)
+    check_image(given.output, code.kind, code.device)
+
+
+_CHECK_IMAGE = check("check image", _check_image)
 LINK = _command("LINK", _CHECK_IMAGE, **_OF_LINKS)
 OPENMP_LINK = NodeBuilder(SCons.Action.Action([_pass_command("LINK"), _CHECK_IMAGE]), **_OF_LINKS)
 MERGE = _command("MERGE")

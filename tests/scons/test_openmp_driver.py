@@ -282,6 +282,36 @@ def test_bytes_for_three_targets(project: Project, gpu_clang: Path) -> None:
     )
 
 
+def compare_image(
+    project: Project, clang: Path, target: str, flags: list[str], driver: Sequence[str] = ()
+) -> None:
+    """Build a program here and with the driver, with flags for compiles and links."""
+    project.write("work.c", MATH)
+    head = setup(clang, [target], flags, flags)
+    project.sconstruct("env.OffloadProgram('p', ['work.c'])\n", head).build()
+    common = ["-fopenmp", *target_flags([target]), *flags, *driver]
+    run_tool(clang, *common, "-c", "work.c", cwd=project.folder)
+    run_tool(f"{clang}++", *common, "work.o", "-o", "driver", "-lm", cwd=project.folder)
+    assert project.read(f"p.{target}.{target_of(target)}") in project.read("driver")
+
+
+@pytest.mark.llvm
+def test_bitcode_of_a_cpu(project: Project, clang: Path) -> None:
+    """An image of modules that are bitcode is the driver's."""
+    compare_image(project, clang, CPU, ["-O2", "-foffload-lto"])
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("flag", ["-foffload-lto", "-fopenmp-target-jit"])
+@pytest.mark.parametrize("target", ["gfx90a", "sm_80"])
+def test_bitcode_of_a_gpu(project: Project, gpu_clang: Path, target: str, flag: str) -> None:
+    """An image of modules that are bitcode, and an image that is bitcode, is the driver's."""
+    runtime = f"--libomptarget-nvptx-bc-path={_libraries(gpu_clang)}/libomptarget-nvptx-sm_80.bc"
+    toolkit = f"--cuda-path={project.environment['OFFLOAD_CUDA_PATH']}"
+    driver = [toolkit, "-Wno-unknown-cuda-version", runtime]
+    compare_image(project, gpu_clang, target, ["-O2", rocm_flag(gpu_clang), flag], driver)
+
+
 RECORDER = '#!/bin/sh\necho "$@" >>{0}\nexec {1}/bin/ptxas "$@"\n'
 
 
