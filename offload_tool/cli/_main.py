@@ -23,10 +23,10 @@ from collections.abc import Callable
 from offload_tool.cli.printing import (
     StreamError,
     abandon,
+    begin,
     finish,
     print_error,
     print_lines,
-    reserve_streams,
 )
 from offload_tool.errors import OffloadError, shortage
 from offload_tool.io.limits import Budget, Limits, limited
@@ -37,7 +37,7 @@ _ENDED_BY_SIGNAL = 128
 
 def guarded(run: Callable[[], int]) -> int:
     """Run a command within the limits of the environment; return its exit status."""
-    reserve_streams()
+    begin()
     try:
         with stopping():
             return _limited(run)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 from offload_tool.errors import CompilerError
+from offload_tool.io.paths import reserve_streams
 from offload_tool.util.escape import one_line
 
 if TYPE_CHECKING:
@@ -40,23 +41,9 @@ class _StandardError:
     """Whether a write failed."""
 
 
-def reserve_streams() -> None:
-    """Reserve the descriptors of closed standard streams, so that no opened file gets them."""
-    for number, name, flags in (
-        (0, "stdin", os.O_WRONLY),
-        (1, "stdout", os.O_RDONLY),
-        (2, "stderr", os.O_RDONLY),
-    ):
-        try:
-            os.fstat(number)
-        except OSError:
-            opened = os.open(os.devnull, flags)
-            if opened != number:
-                os.dup2(opened, number)
-                os.close(opened)
-            if number:
-                stream = open(number, "w", closefd=False)  # noqa: SIM115 - stays open
-                setattr(sys, name, stream)
+def begin() -> None:
+    """Make writes to closed streams fail, and forget those that have failed."""
+    reserve_streams(writes_fail=True)
     _StandardError.has_failed = False
 
 

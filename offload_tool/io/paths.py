@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -34,6 +35,25 @@ def closing(descriptor: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def reserve_streams(*, writes_fail: bool) -> None:
+    """Reserve the descriptors of closed standard streams, so that no opened file gets them.
+
+    Python has no object for such a stream; writes to the new one fail, or have no effect.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDONLY if number and writes_fail else os.O_WRONLY)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            if number:
+                stream = open(number, "w", closefd=False)  # noqa: SIM115 - stays open
+                setattr(sys, name, stream)
+                setattr(sys, f"__{name}__", stream)  # SCons returns to this one
 
 
 def is_writable_by_others(status: os.stat_result, *owners: int) -> bool:

@@ -9,6 +9,7 @@ import atexit
 import gc
 from typing import Any
 
+from offload_tool.io.paths import reserve_streams
 from offload_tool.scons import builders, compat, variables
 from offload_tool.scons.graph.aliases import look_up
 from offload_tool.scons.types import Environment
@@ -27,6 +28,7 @@ def generate(env: Environment, **overrides: Any) -> None:
     This neither searches, runs nor prints anything: the search for a compiler starts with the first
     node that needs one.
     """
+    reserve_streams(writes_fail=False)
     variables.set_defaults(env, overrides)
     builders.add_builders(env)
     builders.extend_builders(env)

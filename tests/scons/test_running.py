@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from SCons.Platform.posix import subprocess_spawn
 
 from offload_tool.scons.spawn import command_spawn, pass_spawn, shortened
 from offload_tool.util.shell_words import NeedsShellError, shell_words
-from tests.conftest import run_tool
+from tests.conftest import run_tool, try_tool
 from tests.scons.conftest import ALL, BODY, KERNEL, ONE, Project, checkout, contents, passes
 from tests.scons.judging import own_clang
 
@@ -83,6 +84,16 @@ def test_program_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
         command_spawn(["/nowhere"], subprocess_spawn)("sh", None, "x", ["/nowhere", "a"], {}) == 127
     )
     assert "'/nowhere' cannot be run: No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams(project: Project, closed: str) -> None:
+    """A build that prints warnings and lines succeeds; none of them gets into a file."""
+    project.write("k.hip", f"#warning text\n{KERNEL}")
+    project.sconstruct("env['OFFLOAD_LAUNCHER'] = ''\nenv.OffloadBundle('k.hip')\n")
+    line = f"exec {sys.executable} -m SCons -Q {closed}"
+    done = try_tool("sh", "-c", line, cwd=project.folder, env=project.environment)
+    assert (done.returncode, project.run("-q").status) == (0, 0), done.stdout + done.stderr
 
 
 def test_command_of_more_than_128_kib(project: Project) -> None:
