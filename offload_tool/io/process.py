@@ -13,6 +13,7 @@ import os
 import select
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import IO, NamedTuple
 
 from offload_tool.io.signals import end_processes, shielded
@@ -136,8 +137,8 @@ def _memory() -> IO[bytes]:
 
 
 def file_in_memory(folder: str) -> IO[bytes]:
-    """Return a file for messages, in memory, or in `folder` with an older C library."""
-    if hasattr(os, "memfd_create"):
+    """Return a file for messages, in memory, or in `folder` if the system refuses."""
+    with suppress(OSError, AttributeError):  # in a sandbox; with an older C library
         return os.fdopen(os.memfd_create("offload"), "w+b", 0)
     return file_without_name(folder)
 

@@ -321,16 +321,16 @@ def run_args(command: list[str], environment: Mapping[str, str], program: int) -
     has_colours = os.path.basename(command[program - 1]).startswith("clang")
     colours = terminal_args(environment) if has_colours else []
     args = [*command[:program], *colours, *command[program:]]
-    try:
-        with (
-            shortened(args, program) as short,
-            file_in_memory(llvm_temporary_folder(environment)) as printed,
-        ):
+    with (
+        shortened(args, program) as short,
+        file_in_memory(llvm_temporary_folder(environment)) as printed,
+    ):
+        try:
             status = process.run(short, environment, [None, None, printed.fileno()])
-            messages = written_bytes(printed)
-    except OSError as error:
-        sys.stderr.write(f"offload: '{command[0]}' cannot be run: {error.strerror}\n")
-        return _CANNOT_RUN
+        except OSError as error:
+            sys.stderr.write(f"offload: '{command[0]}' cannot be run: {error.strerror}\n")
+            return _CANNOT_RUN
+        messages = written_bytes(printed)
     advice = advice_for(command, messages) if status and messages else ""
     _write_messages(messages + os.fsencode(advice))
     return status

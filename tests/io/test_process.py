@@ -137,9 +137,16 @@ def test_a_file_has_no_name(tmp_path: Path, new_file: Callable[[str], IO[bytes]]
         assert not list(tmp_path.iterdir())
 
 
-def test_old_c_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python has no `memfd_create` if it was built for a C library without one."""
-    monkeypatch.delattr(os, "memfd_create", raising=False)
+@pytest.mark.parametrize("error", [AttributeError, PermissionError], ids=["old", "sandbox"])
+def test_no_file_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """Python has no `memfd_create` with an older C library; a sandbox refuses the call."""
+
+    def refuse(_: str) -> int:
+        raise error
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
     with file_in_memory(str(tmp_path)) as file:
         file.write(b"messages")
         assert os.fstat(file.fileno()).st_dev == tmp_path.stat().st_dev
