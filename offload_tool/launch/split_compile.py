@@ -39,6 +39,7 @@ from offload_tool.launch.write_result import (
     bundle_writer,
     can_embed_later,
     embed_images,
+    is_error_in_source,
     merge_depfiles,
     merge_messages,
     why_not_replaced,
@@ -396,7 +397,8 @@ class _Split:
         passes = [step for step in failed if step.number < len(self._plan.jobs)]
         for step in passes:
             job = self._plan.jobs[step.number]
-            if step.status != _FAILED or job.kind != "cc1":
+            messages = content_of(step.messages_file)
+            if step.status != _FAILED or job.kind != "cc1" or not is_error_in_source(messages):
                 raise PassedThroughError(f"'{job.args[0]}' failed: status {step.status}")
         if failed and not passes:
             raise PassedThroughError("what a pass reads could not be listed")

@@ -55,6 +55,7 @@ _RULE_END = re.compile(rb"(?<!\\)\n")
 # Compiled on first use: most compiles print nothing.
 _COLOUR = rb"\x1b\[[0-9;]*[mK]"
 _FIRST = rb"(.+?: )?(fatal error|error|warning|remark): "
+_AT_LINE = rb".*\d\)? ?: (fatal )?error: "
 _INCLUDED = rb"In (file included from|module '.*' imported from) |  +from .*:\d+[:,]$"
 _COUNT = rb"\d+ (warnings?|errors?)( and \d+ errors?)? generated( when compiling for .*)?\."
 
@@ -224,6 +225,16 @@ def _has_other_names(name: str) -> bool:
     except OSError:
         return False
     return stat.S_ISLNK(found.st_mode) or found.st_nlink > 1
+
+
+def is_error_in_source(text: bytes) -> bool:
+    """Return whether a failed pass's messages are complete and have an error at a line of a file.
+
+    An error without a line may be of a full disk, which also cuts messages off.
+    """
+    lines = re.sub(_COLOUR, b"", text).split(b"\n")
+    is_complete = lines[-1] == b"" and bool(re.fullmatch(_COUNT, b"".join(lines[-2:])))
+    return is_complete and any(re.match(_AT_LINE, line) for line in lines)
 
 
 def merge_messages(host: bytes, devices: Mapping[str, bytes]) -> bytes:

@@ -334,6 +334,25 @@ def test_full_disk(project: Project) -> None:
         kept.unlink(missing_ok=True)
 
 
+@pytest.mark.parametrize("line", ["#warning text", "#error text"])
+def test_messages_that_do_not_fit(line: str, project: Project) -> None:
+    """If the folder for temporary files is full, result and messages are the driver's."""
+    project.flags.append("-ferror-limit=0")
+    project.add(f"{line} {'x' * 99}\n" * 1000)
+    driver = run(project.command("driver.o"), project.folder)
+    inside = 'mount -t tmpfs -o size=100k x "$TMPDIR" || exit 99; exec "$@"'
+    more = {"TMPDIR": str(project.folder / "tmp")}
+    (project.folder / "tmp").mkdir()
+    launch = ["unshare", "-rm", "sh", "-c", inside, "-", *LAUNCH, *project.command()]
+    done = run(launch, project.folder, more)
+    if done.returncode == 99 or "unshare" in done.stderr:
+        pytest.skip("no file system can be mounted here")
+    assert done.returncode == driver.returncode
+    assert done.stderr.endswith(driver.stderr)
+    made = [project.folder / name for name in ("s.o", "driver.o") if not driver.returncode]
+    assert len({path.read_bytes() for path in made}) == len(made) / 2
+
+
 def test_genco(project: Project) -> None:
     """Hipcc's word for device code alone is remembered, for several targets."""
     swap = 'for x; do shift; [ "$x" = --genco ] && x=--offload-device-only; set -- "$@" "$x"; done'

@@ -13,7 +13,7 @@ import pytest
 
 from offload_tool.launch import split_compile
 from offload_tool.launch.query_plan import PassedThroughError
-from offload_tool.launch.write_result import merge_messages, why_not_replaced
+from offload_tool.launch.write_result import is_error_in_source, merge_messages, why_not_replaced
 from tests.conftest import Tool
 from tests.launch.compiles import HIP, LAUNCH, TARGETS, environment, in_ways, make_project, run
 from tests.terminal import Terminal
@@ -183,6 +183,25 @@ def test_colours_do_not_matter() -> None:
     new = b"\x1b[1ms.hip:9:1: \x1b[0m\x1b[0;1;35mwarning: \x1b[0mtwo\n    9 | y\n"
     text = new + b"1 warning generated when compiling for gfx906.\n"
     assert merge_messages(b"", {"gfx906": text}) == b"In device code for gfx906:\n" + new
+
+
+AT_LINE = b"s.hip:1:2: error: text\n"
+COUNTED = AT_LINE + b"1 error generated when compiling for gfx906.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_in_source"),
+    [
+        (COUNTED, True),
+        (b"\x1b[1ms.hip(1,2): \x1b[0m\x1b[0;1;31merror: \x1b[0mtext\n1 error generated.\n", True),
+        (COUNTED[:-5], False),
+        (AT_LINE, False),
+        (b"error: unable to open output file 'a.bc': 'No space'\n1 error generated.\n", False),
+        (b"", False),
+    ],
+)
+def test_errors_in_the_source(text: bytes, is_in_source: bool) -> None:
+    assert is_error_in_source(text) == is_in_source
 
 
 @pytest.mark.llvm
