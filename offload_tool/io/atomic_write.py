@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 from offload_tool.errors import FileError, UsageError
-from offload_tool.io.input_file import check_maps
+from offload_tool.io.input_file import InputFile, check_maps
 from offload_tool.io.limits import run_budget
 from offload_tool.io.output_file import PERMISSIONS, OutputFile
 from offload_tool.io.paths import STDOUT, StrPath, closing, naming, remove
@@ -20,6 +20,7 @@ from offload_tool.io.signals import check_stopped, shielded
 _DESCRIPTORS = "/proc/self/fd"
 _READ_CHUNK = 1 << 20
 _WRITABLE = 0o222
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 @contextmanager
@@ -129,16 +130,29 @@ class _Replacement:
         if self._is_read_only:
             raise FileError(self.path, "is read-only; make it writable, or remove it")
         if self.file.mode is not None:
-            with naming(self.path):
-                os.fchmod(self._descriptor, self.file.mode)
+            self.file.set_mode(self.file.mode)
 
     def link(self) -> None:
-        if not self._named and not self.file.unchanged:
-            with naming(self.path):
-                # Python follows the link only if it gets a directory descriptor; that is not used.
-                own = f"{_DESCRIPTORS}/{self._descriptor}"
-                os.link(own, self._temporary, src_dir_fd=self._descriptor)
+        if self._named or self.file.unchanged:
+            return
+        own = f"{_DESCRIPTORS}/{self._descriptor}"
+        try:
+            # Python follows the link only if it gets a directory descriptor; that is not used.
+            os.link(own, self._temporary, src_dir_fd=self._descriptor)
             self._named = True
+        except OSError:  # the system has no such links
+            self._copy(own)
+
+    def _copy(self, own: str) -> None:
+        """Write the complete file `own` once more, with a name."""
+        with naming(self.path):
+            descriptor = os.open(self._temporary, _NEW, 0o666)
+        self._named = True
+        with closing(descriptor), InputFile(own) as source:
+            out = OutputFile(self.path, descriptor, seekable=True)
+            out.copy(source)
+            if self.file.mode is not None:
+                out.set_mode(self.file.mode)
 
     def rename(self) -> None:
         if not self.file.unchanged:
@@ -162,8 +176,7 @@ def _open_temporary(path: str) -> tuple[int, bool]:
         with suppress(OSError):  # the file system does not support it
             flags = os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC
             return os.open(os.path.dirname(path), flags, 0o666), False
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    return os.open(path, flags, 0o666), True
+    return os.open(path, _NEW, 0o666), True
 
 
 def same_bytes(descriptor: int, other: int) -> bool:

@@ -14,9 +14,7 @@ from offload_tool.io.paths import StrPath, naming
 PERMISSIONS = 0o777
 """No set-user-ID or set-group-ID bits: new content must not run as another user."""
 
-_NO_KERNEL_COPY = frozenset(
-    {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.ETXTBSY}
-)
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _COPY_CHUNK = 1 << 30
 _READ_CHUNK = 1 << 20
 _GATHERED = 1 << 18  # bytes; fits into the processor's cache
@@ -24,6 +22,15 @@ _SMALL = 1 << 16  # bytes; the kernel copies larger ranges faster
 _CLOSE = 1 << 12  # bytes; smaller gaps are read and skipped
 _MAX_PARTS = 4096  # gathered pieces, each an object
 _RESERVED = 1 << 16  # bytes; reserving less gains nothing
+
+
+def set_permissions(descriptor: int, mode: int) -> None:
+    """Set the permission bits; if the system refuses, fewer may stay. Raise OSError."""
+    try:
+        os.fchmod(descriptor, mode)
+    except OSError:
+        if os.fstat(descriptor).st_mode & PERMISSIONS & ~mode:
+            raise
 
 
 class OutputFile:
@@ -121,7 +128,7 @@ class OutputFile:
         """Set these permission bits, without set-user-ID, set-group-ID and sticky bits."""
         self.mode = mode & PERMISSIONS
         with naming(self.path):
-            os.fchmod(self._descriptor, self.mode)
+            set_permissions(self._descriptor, self.mode)
 
     def reserve(self, size: int) -> None:
         """Reserve disk space for `size` more bytes, to detect a full disk now; raise LimitError."""
@@ -134,7 +141,7 @@ class OutputFile:
             try:
                 os.posix_fallocate(self._descriptor, position, size)
             except OSError as error:
-                if error.errno not in _NO_KERNEL_COPY:
+                if error.errno in _NO_SPACE:
                     raise FileError(self.path, error) from error
 
     def pad_to(self, position: int) -> None:
@@ -181,10 +188,8 @@ class OutputFile:
                 count = os.copy_file_range(
                     descriptor, self._descriptor, min(size - done, _COPY_CHUNK), offset + done
                 )
-            except OSError as error:
-                if error.errno in _NO_KERNEL_COPY:
-                    break
-                raise FileError(self.path, error) from error
+            except OSError:  # refused, or an error that reading or writing meets again
+                break
             if count == 0:
                 break
             done += count

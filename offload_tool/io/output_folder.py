@@ -16,7 +16,7 @@ from pathlib import Path
 from offload_tool.errors import FileError
 from offload_tool.io.atomic_write import same_bytes
 from offload_tool.io.limits import run_budget
-from offload_tool.io.output_file import OutputFile
+from offload_tool.io.output_file import OutputFile, set_permissions
 from offload_tool.io.paths import StrPath, closing, naming
 from offload_tool.io.signals import shielded
 from offload_tool.io.temporary_directory import create_folder, temporary_folder
@@ -86,7 +86,7 @@ class OutputFolder:
         """Create a folder unless it exists."""
         with self._parent(f"{name}/-", make=True) as (folder, _):
             if mode is not None:
-                os.fchmod(folder, mode)
+                set_permissions(folder, mode)
 
     def link(self, name: str, target: str) -> None:
         """Create a link; its target is not checked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -139,17 +140,38 @@ def test_device_as_output() -> None:
     assert out.position == 5000
 
 
-def test_copy_without_kernel_support(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> int:
-        raise OSError(18, "cross-device link")
+@pytest.mark.parametrize("call", ["copy_file_range", "link", "fchmod", "posix_fallocate"])
+@pytest.mark.parametrize("error", [errno.EXDEV, errno.EPERM, errno.EIO])
+def test_copy_without_kernel_support(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: int
+) -> None:
+    """Without calls that only make it faster, or that change nothing, an output is the same."""
 
-    monkeypatch.setattr(os, "copy_file_range", refuse)
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(error, os.strerror(error))
+
     content = os.urandom(3 << 20)
-    path = tmp_path / "in"
+    path, output = tmp_path / "in", tmp_path / "out"
     path.write_bytes(content)
-    with InputFile(path) as source, replace_file(tmp_path / "out") as out:
+    output.touch()
+    mode = output.stat().st_mode
+    monkeypatch.setattr(os, call, refuse)
+    with InputFile(path) as source, replace_file(output) as out:
         out.copy(source)
-    assert (tmp_path / "out").read_bytes() == content
+    assert (output.read_bytes(), output.stat().st_mode) == (content, mode)
+    assert leftovers(tmp_path) == ["in", "out"]
+
+
+def test_more_permissions_than_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is no output if the system refuses to take permissions from it."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fchmod", refuse)
+    with pytest.raises(FileError, match="out': Operation not"), replace_file(tmp_path / "out") as o:
+        o.set_mode(0o200)
+    assert leftovers(tmp_path) == []
 
 
 @pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed", "named"])
