@@ -112,7 +112,7 @@ def is_within(path: StrPath, folder: StrPath) -> bool:
 
 def replace_small_file(name: str, data: bytes) -> None:
     """Write a file by renaming a temporary one, with few modules loaded; or raise OSError."""
-    temporary = f"{name}.{os.urandom(6).hex()}.tmp"
+    temporary = sibling(name, f".{os.urandom(6).hex()}.tmp")
     try:
         with open(temporary, "xb", buffering=0) as file:
             view = memoryview(data)

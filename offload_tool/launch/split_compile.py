@@ -83,7 +83,7 @@ class _Split:
         self._command = command
         self._environ = environ
         self._report = report
-        self._folder, self._make_folder = folder.name, folder.make
+        self._folder, self._on_demand = folder.name, folder
         self._cuid_args: list[str] = []
         """The arguments added to the command."""
         self._slots = slots_of(environ)
@@ -117,25 +117,23 @@ class _Split:
                 if self._memory.renew():
                     return self._repeat(self._memory, depfile)
                 self._memory = None  # another process is writing the object
-        last = plan.jobs[-1]
-        temporary = f"{output}.{os.urandom(6).hex()}.tmp"
         self._create_folder()
-        last.write_to(temporary)
-        try:
+        with FolderOnDemand(".offload-", os.path.dirname(output) or os.curdir) as folder:
+            self._create_folder(folder)
+            temporary = f"{folder.name}/object"
+            plan.jobs[-1].write_to(temporary)
             if self._memory is not None:
                 _or_pass_through(partial(self._memory.begin, temporary), OffloadError)
             result = self._run_jobs(output, depfile)
             if result[0] == 0:
                 self._rename(temporary, output)
-        finally:
-            _remove(temporary)
         if result[0]:
             _remove(output)
         return result
 
-    def _create_folder(self) -> None:
+    def _create_folder(self, folder: FolderOnDemand | None = None) -> None:
         try:
-            self._make_folder()
+            (folder or self._on_demand).make()
         except OSError as error:
             raise PassedThroughError(f"no folder for temporary files: {error}") from error
 

@@ -459,8 +459,7 @@ class Trial:
             time.sleep(self.chosen.random())
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        for path in self.build.rglob("*.tmp*"):
-            path.unlink()
+        assert [*self.build.rglob(f"{Path(self._object).name}.*")] == []
         self._leave("ours")
         if self.chosen.random() < 0.5:
             self.kernel()

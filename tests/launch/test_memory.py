@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -239,6 +241,36 @@ def test_killed_between(project: Project) -> None:
     (project.folder / MANIFEST).write_bytes(manifest)
     project.edit(*EDITS["a kernel"][:1], *EDITS["a kernel"][:0:-1])
     assert [project.ran(), project.ran()] == [ALL, set()]
+
+
+_KILLED = """
+import os, sys
+from offload_tool.launch.split_compile import _Split
+_Split._complete = lambda *_: os.kill(os.getpid(), 9)
+from offload_tool.cli import main
+main(sys.argv[1:])
+"""
+
+
+def test_killed_while_compiling(project: Project) -> None:
+    """The next compile removes what a killed one has left."""
+    project.launch = (sys.executable, "-c", _KILLED, "launch")
+    assert project.ours().returncode == -signal.SIGKILL
+    assert not (project.folder / "s.o").exists()
+    project.launch = LAUNCH
+    assert project.ran() == ALL
+    names = [path.name for path in project.folder.iterdir()]
+    assert not [name for name in names if re.match(r"\.offload|.*tmp", name)]
+
+
+def test_long_name(project: Project) -> None:
+    """An object and its depfile may have names of the greatest length."""
+    name = f"{'x' * (255 - len('.o'))}.o"
+    done = run([*LAUNCH, *project.command(name)], project.folder)
+    assert "gfx906: compiled" in done.stderr
+    assert done.returncode == run(project.command("driver.o"), project.folder).returncode == 0
+    made = (project.folder / name).read_bytes()
+    assert made == (project.folder / "driver.o").read_bytes()
 
 
 def test_replaced_meanwhile(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
