@@ -10,6 +10,7 @@ the reader went (`head`)   1       none
 a stream closed or full    1       names the stream
 no memory, nested too deep 1       names the shortage
 too many open files        1       names the shortage
+the current folder is gone 1       says so
 anything else              1       the error; OFFLOAD_TRACEBACK=1 shows where
 =========================  ======  ==============================================
 """
@@ -30,6 +31,7 @@ from offload_tool.cli.printing import (
 )
 from offload_tool.errors import OffloadError, shortage
 from offload_tool.io.limits import Budget, Limits, limited
+from offload_tool.io.paths import removed_folder
 from offload_tool.io.signals import Stopped, check_stopped, stopping
 
 _ENDED_BY_SIGNAL = 128
@@ -62,7 +64,7 @@ def _limited(run: Callable[[], int]) -> int:
         _print_line("error: something is nested too deep")
     except Exception as error:
         check_stopped()  # before 3.12, Python wraps exceptions raised while a class is created
-        if lacking := shortage(error):
+        if lacking := shortage(error) or removed_folder():
             _print_line(f"error: {lacking}")
             return 1
         if os.environ.get("OFFLOAD_TRACEBACK"):

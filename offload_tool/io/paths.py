@@ -56,6 +56,15 @@ def reserve_streams(*, writes_fail: bool) -> None:
                 setattr(sys, f"__{name}__", stream)  # SCons returns to this one
 
 
+def removed_folder() -> str:
+    """Return a message if the current folder was removed, else ""."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "'.': the current folder was removed; change to another"
+    return ""
+
+
 def is_writable_by_others(status: os.stat_result, *owners: int) -> bool:
     """Return whether users other than this one and `owners` can have written a file or folder."""
     return status.st_uid not in (os.getuid(), *owners) or bool(status.st_mode & _OTHERS_WRITE)

@@ -110,6 +110,19 @@ def test_no_compiler(tmp_path: Path) -> None:
     assert "error: 'no-such-compiler' cannot be run: No such file" in done.stderr
 
 
+@pytest.mark.llvm
+def test_removed_folder(tmp_path: Path, llvm: Tool) -> None:
+    """Without a current folder, the driver compiles what it can."""
+    make_project(tmp_path)
+    files = ["-c", f"{tmp_path}/s.hip", "-o", f"{tmp_path}/s.o"]
+    enter = 'mkdir gone; cd gone; rmdir ../gone; exec "$@"'
+    command = ["sh", "-c", enter, "-", *LAUNCH, llvm("clang++"), *HIP, *TARGETS, *files]
+    done = run(command, tmp_path)
+    assert done.returncode == 0
+    assert "passed through: '.': the current folder was removed" in done.stderr
+    assert "report it" not in done.stderr
+
+
 def test_usage(tmp_path: Path) -> None:
     """Without a compiler there is a line with the usage."""
     done = run(LAUNCH, tmp_path)

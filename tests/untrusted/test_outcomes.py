@@ -66,6 +66,17 @@ def test_errors_that_cannot_be_said(folder: Path, stream: str) -> None:
     assert shell(f"$T extract b --target gfx906 -o out {stream}", folder).returncode == 0
 
 
+@pytest.mark.parametrize(
+    "args", ["doctor", "why k.o", "compile {0}/k.hip --target-id gfx906 -o {0}/k"]
+)
+def test_removed_folder(folder: Path, args: str) -> None:
+    (folder / "k.hip").touch()
+    args = args.format(folder)
+    done = shell(f"mkdir gone; cd gone; rmdir ../gone; exec $T {args}", folder)
+    text = "'.': the current folder was removed; change to another"
+    assert (done.returncode, done.stderr) == (1, f"offload-tool: error: {text}\n")
+
+
 HOSTILE = "a\n::error::forged\x1b[31m\x9b2J\u202e\u2028.o"
 
 
