@@ -31,8 +31,11 @@ from offload_tool.toolchain.supported_processors import NATIVE
 _HOST_FLAGS = "$CFLAGS $CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS"
 OPENMP_DEVICES = ("-fopenmp-targets=", "--offload-arch=", "--offload-targets=")
 """Flags that name the devices of clang's driver for OpenMP."""
-_DEVICE_LINK = (*OPENMP_DEVICES, "-fgpu-rdc", "--offload-link", "--offload-new-driver")
-"""Flags with which a link by clang's driver links device code, too. Source: clang 22, observed."""
+_DEVICE_LINK = ("-fgpu-rdc", "--offload-link", "--offload-new-driver")
+"""Flags with which a link by clang's driver links device code, too, as with devices of OpenMP.
+
+Source: clang 19.1.7 and 22.1.8, observed.
+"""
 
 
 def substituted(env: Environment, text: str, source: Any = None) -> list[str]:
@@ -122,13 +125,16 @@ def machine_flags(env: Environment) -> list[str]:
 def link_flags(env: Environment) -> list[str]:
     """Return the flags of host compiles that the link needs; raise UsageError for a device link."""
     there = host_link_flags(env)
-    if found := next((arg for arg in there if arg.startswith(_DEVICE_LINK)), None):
+    args = dict.fromkeys(substituted(env, _HOST_FLAGS))
+    added = [arg for arg in args if is_one_of(arg, LINKED) and arg not in there]
+    is_openmp = any(arg.startswith("-fopenmp") for arg in (*there, *added))
+    device_links = (*_DEVICE_LINK, *OPENMP_DEVICES) if is_openmp else _DEVICE_LINK
+    if found := next((arg for arg in there if arg.startswith(device_links)), None):
         raise UsageError(
             f"'{found}' in LINKFLAGS would link device code twice: OFFLOAD_RDC=True does so for "
             "HIP and CUDA, OFFLOAD_ARCH for OpenMP; remove it from LINKFLAGS"
         )
-    args = dict.fromkeys(substituted(env, _HOST_FLAGS))
-    return [arg for arg in args if is_one_of(arg, LINKED) and arg not in there]
+    return added
 
 
 def host_link_flags(env: Environment) -> list[str]:

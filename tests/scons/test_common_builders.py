@@ -18,6 +18,8 @@ PROGRAMS = {
     "relocatable": "env['OFFLOAD_RDC'] = True\nenv.Program('p', ['k.hip', 'runtime.c'])\n",
     "relocatable-object": "env['OFFLOAD_RDC'] = True\n"
     "env.Program('p', [env.Object('o', 'k.hip'), 'runtime.c'])\n",
+    "target in LINKFLAGS": "env.Program('p', ['k.hip', 'runtime.c'],\n"
+    "    LINKFLAGS=['--offload-arch=gfx906'])\n",
     "srcdir": "env.Program('p', ['k.hip', 'runtime.c'], srcdir='.')\n",
     "clone": "env.Clone().Program('p', ['k.hip', 'runtime.c'])\n",
 }

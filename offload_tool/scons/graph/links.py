@@ -232,7 +232,7 @@ def _check_link(given: actions.Operands) -> None:
 
     for path in dict.fromkeys(linked_files(args, find, _variable_folders(env))):
         kinds = _NOTHING if path in taken else _kinds_of_file(path)
-        if kinds and _links_device_code(args, env["ENV"]):
+        if kinds and _links_device_code(args, given.variables):
             return
         if kinds:
             raise UsageError(
