@@ -5,8 +5,9 @@ files, and plugins add more, so this module has no list: each name of an existin
 
 A host link names objects, and libraries by path or name. ``-lNAME`` is ``libNAME.so`` or
 ``libNAME.a`` in the first folder that has one, ``-l:FILE`` is that file. An ``-L`` serves each
-``-l``, before or after it; GNU ld's own folders come last. A linker script names more of both,
-whatever its file is called. Source: GNU ld 2.40 and lld 22.1.8, observed.
+``-l``, before or after it; the linker's own folders come last. A linker script names more of both,
+whatever its file is called. Only the linker itself knows all forms: `files_read`. Source: GNU ld
+2.40, gold 1.16 and lld 22.1.8, observed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TypeAlias, TypeVar
 
 from offload_tool.clang.options import (
     ATTACHED_FILE,
+    CONFIGURATION,
     FOLDER,
     FOR_LINKER,
     FOR_OTHERS,
@@ -34,12 +36,13 @@ from offload_tool.clang.options import (
     takes_next,
     values,
 )
-from offload_tool.clang.response_file import expand_command
+from offload_tool.clang.response_file import configuration_args, expand_command
 
 T = TypeVar("T")
-_FOLDERS, _LIBRARIES = ("--library-path", "-L"), ("--library", "-l")
+_FOLDERS = ("--library-path", "--library-directory", "-L")
+_LIBRARIES = ("--library", "-l")
 _IS_STATIC = {
-    **dict.fromkeys(("-Bstatic", "-dn", "-non_shared", "-static"), True),
+    **dict.fromkeys(("-Bstatic", "-dn", "-non_shared", "-static", "-static-pie"), True),
     **dict.fromkeys(("-Bdynamic", "-dy", "-call_shared"), False),
 }
 _NO_INPUT = frozenset(
@@ -48,13 +51,16 @@ _NO_INPUT = frozenset(
     for dashes in ("-", "--")
 )
 """Options of linkers alone whose value is in the next argument, and names no file to link."""
-_INPUT = (*_FOLDERS, *_LIBRARIES, "-T")
+_SYSROOT = "--sysroot"
+_INPUT = (*_FOLDERS, *_LIBRARIES, "-T", _SYSROOT)
 LINKERS_FOLDERS = tuple(
     f"{root}/{folder}"
     for folder in (f"lib/{os.uname().machine}-linux-gnu", "lib64", "lib")
     for root in ("/usr/local", "", "/usr")
 )
 _OF_ROOT = re.compile(r"^(=|\$SYSROOT)")
+_PHONY = re.compile(r"^(.+):$", re.MULTILINE)
+_ESCAPED = re.compile(r"[\\$](.)")
 _MAX_SCRIPT = 1 << 20
 _LINKED = (b"\x7fELF", b"!<ar", b"!<th")
 """Begin objects, libraries and archives, most of what is linked."""
@@ -184,8 +190,8 @@ def linked_files(
     args: Iterable[str], find: Callable[[str], T | None], folders: Sequence[str] = ()
 ) -> Iterator[T]:
     """Yield what `find` returns, if not None, for each file that a link's arguments name."""
-    searched, files = _parsed(link_args(args))
-    searched += (*folders, *LINKERS_FOLDERS)
+    searched, files, root = _parsed(link_args(args))
+    searched += (*folders, *(root + own for own in LINKERS_FOLDERS if root), *LINKERS_FOLDERS)
     seen = set[str]()
     for names, places in files:
         paths = [os.path.join(at, name) for at in places or searched for name in names]
@@ -207,7 +213,8 @@ _File: TypeAlias = tuple[tuple[str, ...], Sequence[str]]
 """The names of a file in the order of preference, and where it is; "" is here, nothing ``-L``."""
 
 
-def _parsed(args: Iterable[str]) -> tuple[list[str], list[_File]]:
+def _parsed(args: Iterable[str]) -> tuple[list[str], list[_File], str]:
+    """Return the folders, the files and the sysroot that a linker's arguments name."""
     folders: list[str] = []
     files: list[_File] = []
     is_static = False
@@ -222,20 +229,24 @@ def _parsed(args: Iterable[str]) -> tuple[list[str], list[_File]]:
                 folders.append(value)
             else:
                 files.append((_names_of(value, is_static=is_static), ()))
-        elif word in _IS_STATIC:
-            is_static = _IS_STATIC[word]
-        elif word.startswith("--sysroot="):
-            root = word.partition("=")[2].rstrip("/")
+        elif (name := word.replace("--", "-", 1)) in _IS_STATIC:
+            is_static = _IS_STATIC[name]
+        elif word == _SYSROOT or word.startswith(f"{_SYSROOT}="):
+            root = (word.removeprefix(_SYSROOT)[1:] or next(words, "")).rstrip("/")
         elif does(word, LINKER_SCRIPT):
             files += (((name,), ("",)) for name in values([word], LINKER_SCRIPT))
         elif word and word[0] not in "-@":
             files.append(((word,), ("",)))
-    return [_OF_ROOT.sub(lambda _: root, folder) for folder in folders], files
+    return [_OF_ROOT.sub(lambda _: root, folder) for folder in folders], files, root
 
 
 def link_args(args: Iterable[str]) -> Iterator[str]:
     """Yield what the linker gets, except outputs and names of no file (``-soname libx.so``)."""
-    words = iter(all_args(_passed_on(all_args(args))))
+    given = all_args(args)
+    configured = itertools.chain(*map(configuration_args, values(given, CONFIGURATION)))
+    # There, "$" puts a library behind all others.
+    begin = (word.removeprefix("$") for word in configured)
+    words = iter(all_args(_passed_on((*begin, *given))))
     for word in words:
         name, is_given, _ = word.partition("=")
         if does(word, LINKER) or name in _NO_INPUT or (takes_next(word) and word not in _INPUT):
@@ -249,8 +260,31 @@ def _passed_on(args: Iterable[str]) -> Iterator[str]:
     for arg in args:
         if arg.startswith("-Wl,"):
             yield from arg.split(",")[1:]
-        elif arg != "-Xlinker":
+        elif arg.startswith("--for-linker="):
+            yield arg.partition("=")[2]
+        elif arg not in ("-Xlinker", "--for-linker"):
             yield arg
+
+
+def linker_depfile(args: Iterable[str]) -> str:
+    """Return the depfile that a link's flags let the linker write, "" if there is none."""
+    found = ""
+    for word, following in itertools.pairwise((*_passed_on(all_args(args)), "")):
+        name, is_given, value = word.partition("=")
+        if name in ("--dependency-file", "-dependency-file"):
+            found = value if is_given else following
+    return found
+
+
+def files_read(depfile: str) -> Iterator[str]:
+    """Yield the existing files that a linker's depfile names, each in a phony rule.
+
+    Source: lld escapes names, GNU ld and gold do not. Temporary files are gone.
+    """
+    with open(depfile, encoding="utf-8", errors="surrogateescape") as file:
+        names = _PHONY.findall(file.read())
+    for name in dict.fromkeys(names):
+        yield from filter(os.path.isfile, dict.fromkeys((name, _ESCAPED.sub(r"\1", name))))
 
 
 def _named_in_script(path: str, folders: list[str]) -> list[_File]:

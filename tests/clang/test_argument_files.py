@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from offload_tool.clang.argument_files import finds_libraries, include_folders, possible_files
+from offload_tool.clang.argument_files import (
+    LINKERS_FOLDERS,
+    files_read,
+    finds_libraries,
+    include_folders,
+    linked_files,
+    linker_depfile,
+    possible_files,
+)
 
 
 @pytest.mark.parametrize(
@@ -76,3 +85,65 @@ def test_folders_of_the_sysroot() -> None:
 def test_libraries_of_linkers_in_a_compile(args: tuple[str, ...], expected: bool) -> None:
     """Only arguments for a linker count; ``-lm`` of a host link is none."""
     assert finds_libraries(args) is expected
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        "-L lib -lx",
+        "--library-directory=lib -lx",
+        "--library-directory lib -lx",
+        "-Wl,--library-path,lib -lx",
+        "-Llib --for-linker=-lx",
+        "-Llib --for-linker -lx",
+        "-Llib -Xlinker -lx",
+        "--config=link.cfg",
+        "--config link.cfg",
+        "-lx --sysroot=root",
+        "-lx --sysroot root",
+        "-Lstub -Llib --static -lx",
+        "-Lstub -Llib -static-pie -lx",
+        "-Lstub -Llib -Wl,--Bstatic -lx",
+    ],
+)
+def test_linked_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: str) -> None:
+    """A library is found in every form that the driver passes on."""
+    monkeypatch.chdir(tmp_path)
+    root = f"root{LINKERS_FOLDERS[-1]}"
+    for name in ("lib/libx.a", "stub/libx.so", f"{root}/libx.a"):
+        Path(name).parent.mkdir(parents=True)
+        Path(name).touch()
+    Path("link.cfg").write_text("-Llib $-lx\n")
+    found = linked_files(args.split(), lambda name: name if Path(name).exists() else None)
+    assert [*found] == [f"{root}/libx.a" if "root" in args else "lib/libx.a"]
+
+
+DEPFILES = {
+    "GNU ld": "x: \\\n  m.o \\\n  a b/lib$.a \\\n  gone\nm.o:\n\na b/lib$.a:\n\ngone:\n",
+    "lld": "x: \\\n m.o \\\n a\\ b/lib$$.a\nm.o:\n\na\\ b/lib$$.a:\n",
+}
+
+
+@pytest.mark.parametrize("linker", DEPFILES)
+def test_depfile_of_linker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linker: str) -> None:
+    """A linker's depfile names what it has read, escaped or not; temporary files are gone."""
+    monkeypatch.chdir(tmp_path)
+    Path("a b").mkdir()
+    for name in ("m.o", "a b/lib$.a"):
+        Path(name).touch()
+    Path("x.d").write_text(DEPFILES[linker])
+    assert [*files_read("x.d")] == ["m.o", "a b/lib$.a"]
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ("-Xlinker --dependency-file=a.d", "a.d"),
+        ("-Wl,--dependency-file,a.d", "a.d"),
+        ("-Wl,--dependency-file=a.d -Wl,-dependency-file=b.d", "b.d"),
+        ("-MF a.d -lm", ""),
+    ],
+)
+def test_flag_of_linkers_depfile(args: str, expected: str) -> None:
+    """The last flag names the linker's depfile."""
+    assert linker_depfile(args.split()) == expected
