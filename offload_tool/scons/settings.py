@@ -28,6 +28,7 @@ from offload_tool.scons.types import Environment
 from offload_tool.toolchain.identity import LIBRARY_PATH
 from offload_tool.toolchain.supported_processors import NATIVE
 
+LINKER_CHOICE = ("-fuse-ld=", "--ld-path=")
 _HOST_FLAGS = "$CFLAGS $CXXFLAGS $CCFLAGS $OFFLOAD_HOST_FLAGS"
 OPENMP_DEVICES = ("-fopenmp-targets=", "--offload-arch=", "--offload-targets=")
 """Flags that name the devices of clang's driver for OpenMP."""

@@ -41,6 +41,7 @@ from offload_tool.clang.options import (
     values,
 )
 from offload_tool.clang.response_file import expand_command
+from offload_tool.errors import CompilerError
 from offload_tool.formats.magic import ELF
 from offload_tool.io.file_digests import content_of, digest_of
 from offload_tool.io.paths import is_same_file, names_in
@@ -183,6 +184,25 @@ def cached_triple(args: Sequence[str], environment: Mapping[str, str]) -> str:
         return result.output.split() if result.status == 0 else []
 
     return "".join(cached_args("triple", args, environment, find))
+
+
+@memoized(64)
+def linker_writes_depfile(command: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Return whether the linker that a link's command selects has ``--dependency-file``.
+
+    GNU ld has it since 2.35; its help, gold's, lld's and mold's say so.
+    """
+    asked = [*command, "-Wl,--help"]
+
+    def find() -> list[str]:
+        try:
+            result = query(asked, environment)
+        except CompilerError:
+            return []
+        found = "--dependency-file" in result.output
+        return [] if result.status else ["yes" if found else "no"]
+
+    return cached_args("linker's help", asked, environment, find) == ["yes"]
 
 
 def device_libraries(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:

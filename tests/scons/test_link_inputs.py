@@ -10,6 +10,7 @@ import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,7 @@ from tests.scons.nvidia import write_tools
 from tests.scons.relocatable import RELOCATABLE, declarations, loaded, one, two
 from tests.scons.test_offload_drivers import DRIVERS, FLAGS
 from tests.scons.test_openmp import CPU
+from tests.scripts import script
 
 LINK = "env.{}('prog', [env.Object('main.c'), env.Object('runtime.c')], {})\n"
 USE = "_Z18address_of_counterv"
@@ -118,6 +120,7 @@ LANGUAGES = {
 FILES = {
     "libscript.so": "/* a script */\nSEARCH_DIR(.) GROUP ( libgiven.a AS_NEEDED ( -lm ) )\n",
     "whole.ld": 'INPUT("given.o")\nSECTIONS { .more : { *(.more) } } INSERT AFTER .text;\n',
+    "more.cfg": "-L. -Wl,--whole-archive -lgiven -Wl,--no-whole-archive\n",
     "driver.rsp": "-L. -Wl,--whole-archive -lgiven -Wl,--no-whole-archive\n",
     "linker.rsp": "--whole-archive libgiven.a --no-whole-archive\n",
 }
@@ -144,14 +147,31 @@ FORMS = {
     "script_flag": "LINKFLAGS=['-Wl,-T,whole.ld']",
     "response": "LINKFLAGS=['@driver.rsp']",
     "linker_response": "LINKFLAGS=['-Wl,@linker.rsp']",
+    "linker_option": "LINKFLAGS=['--for-linker=given.o']",
+    "linker_name": "LINKFLAGS=['-L.', '--for-linker=-l:given.o']",
+    "configuration": "LINKFLAGS=[f'--config={File(\"more.cfg\").abspath}']",
     "words": "LIBS=['given'], LIBPATH='.', LINKFLAGS='-Wl,-O1 -Wl,-z,now'",
     "of_root": "LIBS=['given'], LINKFLAGS=['--sysroot=/', f'-L={Dir(\".\").abspath}']",
+    "in_root": "LIBS=['given'], LINKFLAGS=['-L.', f'--sysroot={Dir(\"root\").abspath}']",
+    "in_root_by_words": "LIBS=['inroot'], LINKFLAGS=['--sysroot', Dir('root').abspath]",
     "folder_flag": "LIBS=['given'], LINKFLAGS=['-L', '.']",
+    "long_folder_flag": "LIBS=['given'], LINKFLAGS=['--library-directory=.']",
+    "long_folder_words": "LIBS=['given'], LINKFLAGS=['--library-directory', '.']",
     "thin": "LIBS=['thin'], LIBPATH=['.']",
     "thin_elsewhere": "LIBS=['elsewhere'], LIBPATH=['here']",
     "archived": "LIBS=env.StaticLibrary('archived', 'given.o')",
     "archived_name": "LIBS=['archived'], LIBPATH=['.']",
 }
+
+
+def write_root(project: Project) -> None:
+    """Make a sysroot of this machine's files, and a library of its own."""
+    folder = project.folder / "root/usr/lib"
+    folder.mkdir(parents=True)
+    for path in [*Path("/usr/lib").iterdir(), project.folder / "libgiven.a"]:
+        (folder / path.name.replace("given", "inroot")).symlink_to(path)
+    for name in ("lib", "lib64"):
+        (project.folder / "root" / name).symlink_to(Path("/", name).resolve())
 
 
 @pytest.fixture(autouse=True)
@@ -170,6 +190,7 @@ def test_device_code_takes_part(project: Project, language: str) -> None:
     create_archive([("given.o", project.folder / "given.o")], project.folder / "here/libhere.a")
     for name, text in FILES.items():
         project.write(name, text)
+    write_root(project)
     for name in ("libthin.a", "here/libelsewhere.a"):
         run_tool("ar", "rcT", name, "given.o", cwd=project.folder)
     objects = "env.Object('main.c'), env.Object('runtime.c')"
@@ -280,6 +301,77 @@ def test_device_link_of_the_driver(project: Project, language: str) -> None:
     assert given.expected in project.start(OMP_TARGET_OFFLOAD="MANDATORY")
     project.sconstruct(LINK.format("Program", how.format(flags[:1])), given.head)
     assert "'given.o' has relocatable" in project.fails("-Q").errors
+
+
+UNFORESEEN = {
+    "included": (["-fuse-ld=bfd", "outer.ld"], "given.o"),
+    "script": (["-fuse-ld=lld", "-Wl,-script=inner.ld"], "given.o"),
+    "stub": (
+        [
+            *("-fuse-ld=bfd", "-Lstub", "-L.", "-Wl,--whole-archive,--push-state,-Bstatic"),
+            *("-Wl,--push-state,-Bdynamic,--pop-state", "-lgiven", "-Wl,--pop-state"),
+            "-Wl,--no-whole-archive",
+        ],
+        "libgiven.a",
+    ),
+    "own_depfile": (["-fuse-ld=bfd", "outer.ld", "-Wl,--dependency-file=own.d"], "given.o"),
+}
+"""Flags by which linkers find device code, and what they find."""
+
+
+def unforeseen(project: Project) -> None:
+    """Write what these flags name."""
+    LANGUAGES["HIP, new driver"].write(project)
+    project.write("outer.ld", "INCLUDE inner.ld\n")
+    project.write("inner.ld", "INPUT(given.o)\n")
+    (project.folder / "stub").mkdir()
+    run_tool("gcc", "-shared", "-x", "c", "/dev/null", "-o", "stub/libgiven.so", cwd=project.folder)
+
+
+@pytest.mark.parametrize("form", UNFORESEEN)
+@pytest.mark.parametrize("builder", ["OffloadProgram", "Program"])
+def test_files_that_only_the_linker_finds(project: Project, builder: str, form: str) -> None:
+    """Device code that the linker finds in a way of its own stops the build, and leaves nothing."""
+    unforeseen(project)
+    flags, found = UNFORESEEN[form]
+    link = f"LINK={shlex.join(find_toolchain().cxx)!r}, LINKFLAGS={flags}"
+    project.sconstruct(LINK.format(builder, link))
+    assert f"'{found}' has relocatable HIP code, which 'prog' is" in project.fails("-Q").errors
+    assert not (project.folder / "prog").exists()
+    assert not (project.folder / "prog.link.d").exists()
+    assert (project.folder / "own.d").exists() == (form == "own_depfile")
+    how = f"OFFLOAD_LIBS=['{found}'], LINKFLAGS={flags[:1]}"
+    project.sconstruct(LINK.format("OffloadProgram", how)).build_once()
+    assert "kernel _Z6secondPi" in project.start()
+
+
+def test_failed_link(project: Project) -> None:
+    """A link that fails leaves no list of what its linker has read."""
+    project.write("main.c", "int missing(void);\nint main(void) { return missing(); }\n")
+    project.sconstruct("env.Program('prog', 'main.c')\n")
+    assert "missing" in project.fails("-Q").errors
+    assert not (project.folder / "prog.link.d").exists()
+
+
+def test_linker_that_lists_nothing(project: Project) -> None:
+    """A linker without depfiles links; device code that flags name is found all the same."""
+    LANGUAGES["HIP, new driver"].write(project)
+    old = 'case "$*" in *dependency-file*) exit 1;; *--help*) exit;; esac\n'
+    script(project.folder / "old", f'{old}exec ld "$@"\n')
+    flags = "LIBPATH=['.'], LINKFLAGS=[f'--ld-path={File(\"old\").abspath}']"
+    body = LINK.format("OffloadProgram", f"LIBS=['given'], {flags}")
+    project.sconstruct(body).build_once()
+    assert "kernel _Z6secondPi" in project.start()
+
+
+def test_members_of_thin_archive(project: Project) -> None:
+    """Gold names the members of a thin archive; they take part as the archive does."""
+    program("ld.gold")
+    LANGUAGES["HIP, new driver"].write(project)
+    run_tool("ar", "rcT", "libthin.a", "given.o", cwd=project.folder)
+    how = "LIBS=['thin'], LIBPATH=['.'], LINKFLAGS=['-fuse-ld=gold']"
+    project.sconstruct(LINK.format("OffloadProgram", how)).build_once()
+    assert "kernel _Z6secondPi" in project.start()
 
 
 NAMES = ["-Wl,-soname,libgpu.so", "-Wl,-Map,gpu.map", "-Xlinker -h -Xlinker libgpu.so"]

@@ -174,8 +174,7 @@ def _retention_flags(env: Environment) -> list[str]:
 
 
 def _linker_name(args: list[str]) -> str:
-    options = ("-fuse-ld=", "--ld-path=")
-    chosen = [arg.partition("=")[2] for arg in args if arg.startswith(options)]
+    chosen = [arg.partition("=")[2] for arg in args if arg.startswith(settings.LINKER_CHOICE)]
     return Path(chosen[-1]).name if chosen else "ld"
 
 
@@ -183,13 +182,15 @@ def placement_flags(
     target: list[Any], source: list[Any], env: Environment, for_signature: bool
 ) -> list[str]:
     """Return the flags by which a large link puts images after ``.bss``, unless it has a script."""
+    if not target:
+        return []
     libraries = (node for node in compat.implicit_of(target[0]) if node.get_suffix() == ".a")
     # A slice: SCons makes its list of sources anew for each item.
     linked = {node for node in (*source[:], *libraries) if node.get_suffix() != ".so"}
     size = sum(node.get_size() for node in linked)
     if size < LARGE:
         return []
-    args = settings.host_link_flags(env.Override({"_OFFLOAD_PLACEMENT": ""}))
+    args = settings.host_link_flags(env)
     if any(does(part, LINKER_SCRIPT) for arg in args for part in arg.split(",")):
         return []
     linker = _linker_name(args)

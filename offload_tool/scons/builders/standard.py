@@ -27,7 +27,7 @@ from offload_tool.passes.languages import compile_pass
 from offload_tool.passes.source_kind import CXX_MODE, KIND_OF_SUFFIX, kind_of_suffix
 from offload_tool.scons import compat, found_tools, offload_arch
 from offload_tool.scons.graph import units
-from offload_tool.scons.graph.links import look_into
+from offload_tool.scons.graph.links import depfile_flags, look_into
 from offload_tool.scons.state.node_info import info_of
 from offload_tool.scons.types import Environment, Node
 from offload_tool.toolchain.probe import Toolchain
@@ -68,6 +68,9 @@ def accept_offload_sources(
     for name, method in methods.items():
         if name in builders and not isinstance(builders[name], _Accepting):
             builders[name] = _Accepting(builders[name], name, method, check(name))
+    if "_OFFLOAD_LINK_DEPFILE" not in env:  # not in LINKFLAGS, which the user may still change
+        env["_OFFLOAD_LINK_DEPFILE"] = depfile_flags
+        env["_LIBDIRFLAGS"] = f"$( $_OFFLOAD_LINK_DEPFILE $) {env['_LIBDIRFLAGS']}"
 
 
 def builder_of_scons(env: Environment, name: str) -> Any:

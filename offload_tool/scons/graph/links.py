@@ -7,19 +7,29 @@ When it runs, it looks into all others: what a Command has made could not be rea
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import SCons.Subst
 import SCons.Util
 
-from offload_tool.clang.argument_files import link_folders, linked_files
+from offload_tool.clang.argument_files import (
+    files_read,
+    link_folders,
+    linked_files,
+    linker_depfile,
+    options_of,
+)
 from offload_tool.clang.driver import jobs_of, query_plan
 from offload_tool.clang.job_plan import kind_of_job
+from offload_tool.clang.options import PROGRAMS, ROOT, TRIPLE, with_values
 from offload_tool.errors import UsageError
 from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.passes import hip, openmp
@@ -37,6 +47,7 @@ from offload_tool.scons.graph.units import (
 from offload_tool.scons.state.node_info import PackedCode, code_of, info_of
 from offload_tool.scons.types import Environment, Node
 from offload_tool.toolchain.disk_cache import cached_result
+from offload_tool.toolchain.driver_cache import linker_writes_depfile
 
 UNKNOWN = frozenset({""})
 """The kinds of a library with device code of the kind that its program selects."""
@@ -201,7 +212,8 @@ def files_of_flags(env: Environment, flags: str) -> tuple[list[Any], list[Any]]:
     with compat.at_top(env):
         there = settings.substituted(env, flags)
         folders = [*link_folders(there), *folders]
-        by_name = list(linked_files(settings.substituted(names, "$_LIBFLAGS"), find, folders))
+        libs = [*with_values(there, ROOT), *settings.substituted(names, "$_LIBFLAGS")]
+        by_name = list(linked_files(libs, find, folders))
         return [*nodes, *by_name], list(linked_files(there, find, folders))
 
 
@@ -215,31 +227,86 @@ def look_into(env: Environment, made: Node, link: str, taken: Iterable[Node] = (
     """Make a link (by its variables' prefix) check what it links, except the files `taken`."""
     info_of(made).checked_link = (link, tuple(taken))
     env.AddPreAction(made, _CHECK_LINK)
+    env.AddPostAction(made, _CHECK_READ)
 
 
-def _check_link(given: actions.Operands) -> None:
+def depfile_flags(
+    target: list[Any], source: list[Any], env: Environment, for_signature: bool
+) -> list[Any]:
+    """Return the flags by which the linker of a checked link writes a depfile, if it can."""
+    link = info_of(target[0]).checked_link[0] if target and not for_signature else ""
+    if not link:
+        return []
+    words = settings.substituted(env, f"${link} ${link}FLAGS", source)
+    options = options_of(words)
+    command = [*words[: len(words) - len(options)], *with_values(options, PROGRAMS | TRIPLE)]
+    command += (arg for arg in options if arg.startswith(settings.LINKER_CHOICE))
+    variables = compat.variables_of(env, target, source)
+    environment = {**variables, **settings.shell_variables(env)}
+    if linker_depfile(options) or not linker_writes_depfile(command, environment):
+        return []
+    return ["-Xlinker", SCons.Subst.Literal(f"--dependency-file={_depfile_of(target[0])}")]
+
+
+def _depfile_of(made: Any) -> str:
+    return f"{made}.link.d"
+
+
+def _link_args(given: actions.Operands) -> list[str]:
     env, made = given.env, given.node
-    link, nodes = info_of(made).checked_link
+    link = info_of(made).checked_link[0]
     command = env.get(f"{link}COM")
     if not isinstance(command, str):
         command = f"${link} ${link}FLAGS $SOURCES $_LIBDIRFLAGS $_LIBFLAGS"
     lines = env.subst_list(command, target=[made], source=given.sources)
-    args = [str(arg) for line in lines for arg in line]
-    taken = {os.path.abspath(str(each)) for node in nodes for each in (node, node.rfile())}
+    return [str(arg) for line in lines for arg in line]
+
+
+def _check_link(given: actions.Operands) -> None:
+    nodes = info_of(given.node).checked_link[1]
+    taken = {os.path.realpath(str(each)) for node in nodes for each in (node, node.rfile())}
+    info_of(given.node).checked_files = taken
+    _unread.add(os.path.abspath(_depfile_of(given.node)))
 
     def find(path: str) -> str | None:
-        return os.path.abspath(path) if os.path.isfile(path) else None
+        return path if os.path.isfile(path) else None
 
-    for path in dict.fromkeys(linked_files(args, find, _variable_folders(env))):
-        kinds = _NOTHING if path in taken else _kinds_of_file(path)
-        if kinds and _links_device_code(args, given.variables):
-            return
-        if kinds:
+    _check_files(given, linked_files(_link_args(given), find, _variable_folders(given.env)))
+
+
+def _check_read(given: actions.Operands) -> None:
+    own = os.path.abspath(_depfile_of(given.node))
+    depfile = linker_depfile(_link_args(given))
+    try:
+        if os.path.isfile(depfile):
+            _check_files(given, files_read(depfile))
+    finally:
+        Path(own).unlink(missing_ok=True)
+        _unread.discard(own)
+
+
+def _check_files(given: actions.Operands, files: Iterable[str]) -> None:
+    made, checked = given.node, info_of(given.node).checked_files
+    for path in files:
+        real = os.path.realpath(path)
+        kinds = _NOTHING if real in checked else _kinds_of_file(os.path.abspath(path))
+        if kinds and real not in _members_of(checked):
+            if _links_device_code(_link_args(given), given.variables):
+                return
             raise UsageError(
                 f"'{os.path.relpath(path)}' has relocatable {_listed(kinds)} code, which '{made}' "
                 "is linked without: no kernel of it would be found; link with OffloadProgram or "
                 "OffloadSharedLibrary, and give it in OFFLOAD_LIBS"
             )
+        checked.add(real)
+
+
+def _members_of(files: Iterable[str]) -> set[str]:
+    """Return the files of thin archives, which gold's depfile names, too."""
+    from offload_tool.containers.relocatable import kinds_and_files
+
+    archives = [name for name in files if name.endswith(".a") and os.path.isfile(name)]
+    return {os.path.realpath(each) for name in archives for each in kinds_and_files(name)[1]}
 
 
 def _links_device_code(command: list[str], environment: Mapping[str, str]) -> bool:
@@ -249,6 +316,15 @@ def _links_device_code(command: list[str], environment: Mapping[str, str]) -> bo
 
 
 _CHECK_LINK = actions.check("check link", _check_link)
+_CHECK_READ = actions.check("check what was linked", _check_read)
+_unread = set[str]()
+"""Depfiles of links that run, or have failed."""
+
+
+@atexit.register
+def _remove_depfiles() -> None:
+    for name in _unread:
+        Path(name).unlink(missing_ok=True)
 
 
 def link_node(

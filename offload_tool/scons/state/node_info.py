@@ -62,6 +62,8 @@ class NodeInfo:
     """The variables of the command of SCons's whose flags may name files."""
     checked_link: tuple[str, tuple[Node, ...]] = ("", ())
     """The prefix of a link's variables, and the files whose device code it takes."""
+    checked_files: set[str] = field(default_factory=set)
+    """The real paths of these files, and of those that the link's check has read."""
     packed: list[PackedCode] = field(default_factory=list)
     """The code of an object or static library that goes to kpack archives."""
     archive_codes: dict[str, PackedCode] = field(default_factory=dict)

@@ -89,7 +89,7 @@ def files_of_plain_command(node: Node) -> list[Any]:
         return None if is_own else compat.known_file(env.fs, path)
 
     with compat.at_top(env):
-        args = substituted(env.Override({"_OFFLOAD_PLACEMENT": ""}), flags, node.sources)
+        args = substituted(env, flags, node.sources)
         linked = linked_files(args, find) if "$_LIBFLAGS" in flags else ()
         named = _files_of_flags([*link_args(args)], env)
         responses = filter(None, map(find, expand_command(args).files))
