@@ -2,7 +2,7 @@
 
 The key of a ``-###`` query is the command, its environment and its working directory. Its
 dependencies are the files that the result names, such as configuration files, installations of GCC
-and GPU libraries, and their directories.
+and GPU libraries, and their directories; and the versions of CUDA's installations.
 
 So are, for every query of a compiler (`cached_compiler_result`), even where a path is missing:
 
@@ -24,6 +24,7 @@ from typing import Any
 
 from offload_tool.clang.driver import option_values, query, query_front_end
 from offload_tool.clang.environment import (
+    INSTALLATIONS,
     KEY_VARIABLES,
     ImplicitInputs,
     front_end_of,
@@ -38,6 +39,7 @@ from offload_tool.clang.options import (
     PROGRAMS,
     ROOT,
     does,
+    relevant_flags,
     values,
 )
 from offload_tool.clang.response_file import expand_command
@@ -56,6 +58,8 @@ from offload_tool.util.which import program_folders, which
 
 _CONFIGURATION = ".cfg"
 _GCC = ("lib/gcc", "lib64/gcc", "lib/gcc-cross")
+_CUDA = "include/cuda.h"
+"""The driver reads the version of a CUDA installation there."""
 _PER_CALL_VARIABLES = frozenset(
     (
         *("_", "OLDPWD", "SHLVL", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT"),
@@ -103,10 +107,10 @@ def cached_query(
 ) -> Any:
     """Return the result of a query of the driver `program` about `args`, cached or from `find`.
 
-    `args_in` returns the arguments in a result, of which absolute paths are dependencies, or None
-    for a result that must not be stored. Paths in the working directory, where files come and go,
-    are dependencies only with `local`: the driver searches there only if an option names it. `more`
-    returns further dependencies.
+    `args_in` returns the arguments in a result, of which paths are dependencies, or None for a
+    result that must not be stored. In the working directory, files come and go: paths there are
+    dependencies only with `local`, or in an installation that an option or a variable names there.
+    `more` returns further dependencies.
     """
     directory = os.getcwd()
     machine, variables = processor_of(args), _digest_of_variables(environment)
@@ -116,15 +120,28 @@ def cached_query(
         found = args_in(result)
         if found is None:
             return None
+        roots = [os.path.join(directory, root) for root in _installations(args, environment)]
+        here = f"{directory}/"
+        begins = (f"{root.rstrip('/')}/" for root in roots)
+        within = tuple(begin for begin in begins if begin.startswith(here))
+        paths = (os.path.join(directory, arg) for arg in found if "/" in arg and arg[0] != "-")
         files = tuple(
-            arg
-            for arg in found
-            if arg.startswith("/") and (local or not f"{arg}/".startswith(f"{directory}/"))
+            path for path in paths if local or not path.startswith(here) or path.startswith(within)
         )
-        folders = [os.path.dirname(file) for file in files]
-        return [*files, *folders, *origins(files), *more()]
+        folders = {*map(os.path.dirname, files)}
+        versions = {
+            f"{root}/{_CUDA}" for root in (*roots, *folders, *map(os.path.dirname, folders))
+        }
+        return [*files, *folders, *versions, *origins(files), *more()]
 
     return cached_compiler_result(key, [program, *args], environment, find, dependencies)
+
+
+def _installations(args: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield the folders of installations that options and variables name."""
+    for flag in relevant_flags(expand_command(args).args):
+        yield flag.partition("=")[2] or flag.removeprefix("-isysroot") or flag
+    yield from filter(None, (environment.get(name) for name in INSTALLATIONS))
 
 
 def cached_args(

@@ -1,0 +1,84 @@
+"""Queries of the driver are repeated when what it has found may have changed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offload_tool.toolchain.disk_cache import cache_folder
+from offload_tool.toolchain.driver_cache import cached_args
+from tests.conftest import Tool, try_tool
+
+
+@pytest.fixture
+def answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, llvm: Tool
+) -> Callable[[str], tuple[list[str], list[str]]]:
+    """Return a function that returns the cached and the present front-end arguments for flags."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    cache_folder.cache_clear()
+    (tmp_path / "build").mkdir()
+    monkeypatch.chdir(tmp_path / "build")
+
+    def both(flags: str) -> tuple[list[str], list[str]]:
+        command = [llvm("clang++"), *flags.split(), "-x", "cuda", "-fsyntax-only", os.devnull]
+
+        def find() -> list[str]:
+            printed = try_tool(*command, "-###").stderr
+            return [arg.strip('"') for line in printed.splitlines() for arg in line.split('" "')]
+
+        time.sleep(0.05)  # the kernel's clock for files has steps
+        return cached_args("plan", command, os.environ, find), find()
+
+    return both
+
+
+def write(name: str, text: str = "") -> None:
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Path(name).write_text(text)
+
+
+def switch_cuda() -> None:
+    Path("cuda").unlink()
+    Path("cuda").symlink_to("12.3")
+
+
+CHANGES: dict[str, tuple[str, Callable[[], object]]] = {
+    "folder in a relative sysroot": (
+        "--sysroot=sr -nocudainc -nocudalib",
+        lambda: write("sr/usr/include/x86_64-linux-gnu/a.h"),
+    ),
+    "folder in a sysroot here": (
+        "--sysroot=FOLDER/sr/ -nocudainc -nocudalib",
+        lambda: write("sr/usr/include/x86_64-linux-gnu/a.h"),
+    ),
+    "link to another CUDA": ("--cuda-path=cuda -nocudalib", switch_cuda),
+    "version of CUDA": (
+        "--cuda-path=FOLDER/12.1 -nocudalib",
+        lambda: write("12.1/include/cuda.h", "#define CUDA_VERSION 12030\n"),
+    ),
+}
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_the_driver_finds(
+    name: str, answers: Callable[[str], tuple[list[str], list[str]]]
+) -> None:
+    """A change of an installation that an option names changes the answer, as the driver's."""
+    for number in (1, 3):
+        write(f"12.{number}/include/cuda.h", f"#define CUDA_VERSION 120{number}0\n")
+        write(f"12.{number}/bin/ptxas")
+    Path("cuda").symlink_to("12.1")
+    write("sr/usr/include/a.h")
+    flags, change = CHANGES[name]
+    flags = flags.replace("FOLDER", str(Path.cwd()))
+    before = answers(flags)
+    assert before[0] == before[1]
+    change()
+    after = answers(flags)
+    assert before[0] != after[0] == after[1]
