@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,10 +19,13 @@ from offload_tool.clang.options import (
     CONFIGURATION,
     CUID,
     DEPFILE,
+    JOB_DEPFILE,
     READS,
     TARGETS,
+    WRITES,
     does,
     takes_next,
+    without_values,
 )
 from offload_tool.clang.response_file import expand_command
 from offload_tool.errors import UsageError
@@ -85,9 +89,11 @@ def find_plan(command: Sequence[str], environ: Mapping[str, str], queries: Queri
         return {"plan": plan.as_value(), "notes": [note.replace(folder, _MARK) for note in notes]}
 
     def named(value: Any) -> list[str] | None:
-        own = "\0".join(given)  # the driver does not check the folders that flags name
-        found = (arg for job in DriverPlan.from_value(value["plan"]).jobs for arg in job.args)
-        return None if is_configured else [arg for arg in found if arg not in own]
+        # The driver does not check what flags name. It may find the same folder, too.
+        own = Counter(name for arg in given for name in (arg, arg[2:], arg.partition("=")[2]))
+        jobs = DriverPlan.from_value(value["plan"]).jobs
+        args = (Counter(without_values(job.args, JOB_DEPFILE | WRITES)) for job in jobs)
+        return None if is_configured else [arg for each in args for arg in each - own]
 
     def more() -> Iterator[str]:
         from offload_tool.toolchain.installations import installation_folders

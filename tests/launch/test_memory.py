@@ -173,6 +173,29 @@ def test_file_that_a_flag_names(flags: list[str], one: str, two: str, project: P
     assert "host" in ran[2]
 
 
+@pytest.mark.parametrize(
+    ("root", "flags"),
+    [
+        *(("sr", ""), ("../sr", "")),
+        *(("FOLDER/sr", f"-isystem FOLDER/sr/usr/include{below}") for below in ("", "/drm")),
+    ],
+)
+def test_folder_that_the_driver_finds(root: str, flags: str, project: Project) -> None:
+    """A folder that appears in a sysroot is searched, whatever folders flags name."""
+    words = f"--sysroot={root} {flags}".replace("FOLDER", str(project.folder))
+    project.flags += words.split()
+    project.edit("s.hip", '#include "value.h"', '#include "value.h"\n#include <found.h>')
+    project.edit("s.hip", "= VALUE", "= FOUND")
+    headers = f"{root.replace('FOLDER/', '')}/usr/include"
+    project.write(f"{headers}/drm/other.h", "")
+    project.write(f"{headers}/cstddef", "namespace std { typedef unsigned long size_t; }\n")
+    project.write(f"{headers}/found.h", "#define FOUND 1\n")
+    project.ran()
+    assert project.ran() == set()
+    project.write(f"{headers}/x86_64-linux-gnu/found.h", "#define FOUND 2\n")
+    assert [project.ran(), project.ran()] == [ALL, set()]
+
+
 def test_nothing_to_do(project: Project) -> None:
     """Then the object gets a new time, and depfile and messages are as before."""
     project.edit("s.hip", "int run", "int unused(int x) { int y; return 1; }\nint run")
