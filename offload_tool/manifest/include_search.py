@@ -52,6 +52,15 @@ def is_outside(name: str) -> bool:
     return name.startswith("/")
 
 
+def _prefix(folder: str) -> str:
+    """Return what clang puts before the names of files in a folder.
+
+    Source: clang 22.1.8, observed: it removes one final slash, and adds one if none is left.
+    """
+    shorter = folder.removesuffix("/")
+    return shorter if shorter.endswith("/") or not folder else f"{shorter}/"
+
+
 @functools.lru_cache(maxsize=4096)
 def _searched(
     folders: tuple[str, ...], names: tuple[str, ...]
@@ -63,7 +72,7 @@ def _searched(
         by_folder.setdefault(parent, set()).add(last)
     found = []
     for folder in folders:
-        begin = f"{folder.rstrip('/')}/" if folder else ""
+        begin = _prefix(folder)
         for below, wanted in by_folder.items():
             spelled = f"{begin}{below}/" if below else begin
             found.append((spelled.rstrip("/") or folder, spelled, frozenset(wanted)))
@@ -87,7 +96,7 @@ def expected_lookups(
     absolute = [name for name in tested if name.startswith("/")]
     names = dict.fromkeys([*tested, *map(posixpath.basename, absolute)])
     for folder in searched:
-        begin = f"{folder.rstrip('/')}/" if folder else ""
+        begin = _prefix(folder)
         names.update((name[len(begin) :], None) for name in read if name.startswith(begin))
     names_outside = _names_outside(found, searched)
     searched = tuple(dict.fromkeys([*searched, *map(posixpath.dirname, absolute)]))
@@ -104,7 +113,7 @@ def _names_outside(read: Mapping[str, HasIncludeNames], searched: Iterable[str])
     files = [name for name in read if is_outside(name)]
     found = {tested for name in files for tested in read[name].names}
     for folder in searched:
-        begin = f"{folder.rstrip('/')}/"
+        begin = _prefix(folder)
         if is_outside(begin):
             found.update(name[len(begin) :] for name in files if name.startswith(begin))
     return found

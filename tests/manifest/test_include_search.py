@@ -124,6 +124,23 @@ def _check(clang: list[str], new: list[tuple[str, str]]) -> None:
         path.unlink()
 
 
+@pytest.mark.llvm
+@pytest.mark.parametrize("slashes", ["", "/", "//", "///", "////"])
+def test_folder_with_final_slashes(
+    slashes: str, llvm: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A header that appears in an earlier folder is found, however flags spell the folders."""
+    monkeypatch.chdir(tmp_path)
+    Path("source.cpp").write_text("#include <s/x.h>\n")
+    write(f"inc{slashes}", "s/x.h", "")
+    flags = [f"-Iearly{slashes}", f"-Iinc{slashes}"]
+    read = read_by([llvm("clang"), *flags], "source.cpp")
+    lookups = expected_lookups(read, [flag[2:] for flag in flags], flags, DigestCache())
+    write("early", "s/x.h", "")
+    after = read_by([llvm("clang"), *flags], "source.cpp")
+    assert appeared(lookups, frozenset(read), DigestCache()) == after[1:]
+
+
 def lookups_of(*sources: Path, folders: tuple[str, ...] = (), words: Sequence[str] = ()) -> Lookups:
     return expected_lookups([str(path) for path in sources], folders, words, DigestCache())
 
