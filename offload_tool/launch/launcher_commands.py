@@ -148,6 +148,8 @@ def why_not_launched(jobs: Sequence[DriverJob]) -> str:
     for job in jobs:
         if job.side_files():
             return f"it also writes '{job.side_files()[0]}'"
+        for arg in {*job.embedded()} - {PLACEHOLDER_FILE}:
+            return f"it embeds '{arg}', which no depfile lists"
         for arg in job.args[1:]:
             searches = does(arg, LIBRARY | LINKER_SCRIPT)
             unseen = does(arg, READS | HEADERS) and arg != _LISTED_LIBRARY

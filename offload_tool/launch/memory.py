@@ -158,9 +158,8 @@ class Memory:
         for target, numbers in by_target.items():
             read = {n for at, job in enumerate(plan.jobs) if at not in numbers for n in job.needs}
             resolver = PlannedPass(
-                [plan.jobs[number] for number in numbers],
-                *(self._depfiles[numbers[0]], plan.version, environ, self.identity, self.digests),
-                make_folder,
+                *(plan, numbers, self._depfiles[numbers[0]], environ),
+                *(self.identity, self.digests, make_folder),
             )
             results = [number for number in numbers if number in read]
             yield _Pass(target, numbers, results, PassRun(resolver, self.digests))

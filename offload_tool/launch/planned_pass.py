@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from offload_tool.clang.argument_files import possible_files
 from offload_tool.clang.environment import embeds_folder, folders_of_job
-from offload_tool.clang.job_plan import DriverJob, renamed
-from offload_tool.clang.options import EMBEDS, JOB_DEPFILE, without_values
+from offload_tool.clang.job_plan import DriverJob, DriverPlan, renamed
+from offload_tool.clang.options import JOB_DEPFILE, without_values
 from offload_tool.io.file_digests import DigestCache
 from offload_tool.io.process import capture
 from offload_tool.manifest.key import Key, key_of_command
@@ -31,28 +31,29 @@ class PlannedPass(Resolver):
 
     def __init__(
         self,
-        jobs: Sequence[DriverJob],
+        plan: DriverPlan,
+        numbers: Sequence[int],
         depfile: str,
-        version: str,
         environ: Mapping[str, str],
         identity: Callable[[str], str],
         digests: DigestCache,
         make_folder: Callable[[], None],
     ) -> None:
-        """`depfile` is the name of the front end's; `version` is the compiler's text.
+        """`numbers` are those of its jobs; `depfile` is the name of the front end's.
 
         `identity` returns that of a program; `make_folder` creates the folder of the depfile.
         """
         self._make_folder = make_folder
-        self._jobs = jobs
+        self._jobs = jobs = [plan.jobs[number] for number in numbers]
         self._depfile = depfile
-        self._version = version
+        self._version = plan.version
         self._environ = environ
         self._identity = identity
         self._digests = digests
         self._source = jobs[0].source
         self.args = tuple(jobs[0].args)
-        self._command, self._files = _normalised(jobs), _named_files(jobs)
+        made = {plan.jobs[number].output for job in jobs for number in job.needs}
+        self._command, self._files = _normalised(jobs, made), _named_files(jobs, made)
         folders = (os.getcwd(), environ.get("PWD", ""))
         self._embeds_folder = any(embeds_folder(job.args, folders) for job in jobs)
 
@@ -118,20 +119,18 @@ def add_depfile(job: DriverJob, name: str) -> None:
     job.args[2:2] = [DEPFILE_OPTION, name, *rule]
 
 
-def _normalised(jobs: Sequence[DriverJob]) -> list[str]:
-    """Return the arguments of jobs, without the names of temporary and embedded files."""
-    marks = {job.output: f"\0{number}" for number, job in enumerate(jobs)}
-    marks |= {name: "\0embedded" for job in jobs for name in job.embedded()}
+def _normalised(jobs: Sequence[DriverJob], made: Iterable[str]) -> list[str]:
+    """Return the arguments of jobs, without the names of temporary files; other jobs made some."""
+    marks = dict.fromkeys(made, "\0embedded")
+    marks |= {job.output: f"\0{number}" for number, job in enumerate(jobs)}
     args = (renamed(arg, marks) for job in jobs for arg in job.args)
     return [arg for arg in args if arg not in _NO_EFFECT]
 
 
-def _named_files(jobs: Sequence[DriverJob]) -> list[str]:
-    """Return the files that flags name."""
-    own = {name for job in jobs for name in (job.output, job.source)}
+def _named_files(jobs: Sequence[DriverJob], made: Iterable[str]) -> list[str]:
+    """Return the files that flags name, except those that jobs have `made`."""
+    own = {name for job in jobs for name in (job.output, job.source)}.union(made)
     found = (
-        name
-        for job in jobs
-        for name in possible_files(without_values(job.args[1:], JOB_DEPFILE | EMBEDS))
+        name for job in jobs for name in possible_files(without_values(job.args[1:], JOB_DEPFILE))
     )
     return [name for name in dict.fromkeys(found) if name not in own and os.path.isfile(name)]

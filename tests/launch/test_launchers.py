@@ -227,6 +227,7 @@ def test_failures(how: str, project: Project, tmp_path: Path) -> None:
     [
         *(["-fmodules", "-fmodules-cache-path=modules"], ["-ftime-trace"]),
         *(["-ivfsoverlay", "overlay"], ["-F", "frameworks"]),
+        ["-Xclang", "-fembed-offload-object=overlay"],
     ],
     ids=" ".join,
 )

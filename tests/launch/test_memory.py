@@ -159,6 +159,8 @@ def test_without_depfile(project: Project) -> None:
     [
         (["@file"], "-O1", "-O2"),
         (["-fsanitize=undefined", "-fsanitize-ignorelist=file"], "fun:none\n", "fun:run\n"),
+        ([OLD, "-Xclang", "-fembed-offload-object=file"], "one", "two"),
+        ([NEW, "-Xclang", "-fembed-offload-object=file"], "one", "two"),
     ],
 )
 def test_file_that_a_flag_names(flags: list[str], one: str, two: str, project: Project) -> None:
