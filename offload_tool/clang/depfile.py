@@ -33,8 +33,8 @@ def depfile_command(compile_command: Sequence[str]) -> list[str]:
 def read_depfile(path: StrPath) -> list[str]:
     """Return the prerequisites of a depfile's first rule; raise FileError if it cannot be read."""
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return parse_depfile(file.read())
+        with open(path, "rb") as file:
+            return parse_depfile(os.fsdecode(file.read()))
     except OSError as error:
         raise FileError(path, error) from error
 

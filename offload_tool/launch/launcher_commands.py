@@ -229,7 +229,7 @@ def is_all_listed(depfile: str) -> bool:
 
 def without_script(depfile: str, text: bytes) -> bytes:
     """Return the text of a depfile without the rule that its script may have added."""
-    return text.removesuffix(f"result: {_script_file(depfile)}\n".encode())
+    return text.removesuffix(os.fsencode(f"result: {_script_file(depfile)}\n"))
 
 
 def _script_file(depfile: str) -> str:
@@ -260,7 +260,7 @@ def command_for_ccache(
     text = _script(jobs, depfile, environ)
     script = Path(_script_file(depfile))
     script.parent.mkdir()
-    script.write_text(text, errors="surrogateescape")
+    script.write_bytes(os.fsencode(text))
     script.chmod(0o700)
     if not os.access(script, os.X_OK):
         raise PermissionError(errno.EACCES, "no program can be run there", str(script.parent))

@@ -107,9 +107,7 @@ class Queries:
         ]
         Scheduler(steps, self._slots, self._environment).run()
         return [
-            content_of(step.messages_file).decode(errors="surrogateescape")
-            if step.status == 0
-            else None
+            os.fsdecode(content_of(step.messages_file)) if step.status == 0 else None
             for step in steps
         ]
 

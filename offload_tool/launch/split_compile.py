@@ -416,7 +416,7 @@ class _Split:
 
     def _merged(self, lines: Sequence[str], messages: Mapping[int, bytes]) -> bytes:
         """Return lines, and the messages of jobs as users read them."""
-        text = "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")
+        text = os.fsencode("".join(f"{line}\n" for line in lines))
         host, devices = b"", dict[str, bytes]()
         for number, job in enumerate(self._plan.jobs):
             message = messages.get(number, b"")

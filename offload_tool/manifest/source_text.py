@@ -152,7 +152,7 @@ def code_digest(path: str) -> str:
 
 
 def _decoded(name: bytes) -> str:
-    return name.decode(errors="surrogateescape").strip()
+    return os.fsdecode(name).strip()
 
 
 # -- the assembler -----------------------------------------------------------------------

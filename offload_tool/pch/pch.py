@@ -428,11 +428,12 @@ def _script(compiler: Sequence[str], identity: str) -> str:
     """Return the script that adds a PCH's options, written if missing."""
     from offload_tool.toolchain.disk_cache import cached_script
 
-    text = _SCRIPT.format(
+    script = _SCRIPT.format(
         identity=" ".join(identity.split()),
         variable=_VARIABLE,
         compiler=shlex.join(compiler),
-    ).encode(errors="surrogateescape")
+    )
+    text = os.fsencode(script)
     name = os.path.basename(compiler[0])
     file = name if "clang" in name else "clang"
     return cached_script(f"pch/{digest_of(text)[:16]}/{file}", text)

@@ -64,8 +64,8 @@ def run_launched(
     listed = listed_files(command)
     if listed is not None:
         return status if {*listed} == {*read} else run((), command)
-    with open(command.depfile, "w", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(depfile_text("object", read))
+    with open(command.depfile, "wb") as file:
+        file.write(os.fsencode(depfile_text("object", read)))
     return status
 
 

@@ -198,6 +198,19 @@ def test_folder_that_the_driver_finds(root: str, flags: str, project: Project) -
     assert [project.ran(), project.ran()] == [ALL, set()]
 
 
+def test_other_encoding(project: Project) -> None:
+    """Names and texts in UTF-8 are the same bytes in a locale with another encoding."""
+    project.more = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    project.flags += ["-Ié", '-DTEXT="é"']
+    project.write("é/found.h", '#if __has_include("ü.h")\n#define MORE 1\n#endif\n')
+    project.add("#include <found.h>\n#ifndef MORE\nconst char *text() { return TEXT; }\n#endif")
+    assert [project.ran(), project.ran()] == [ALL, set()]
+    project.write("é/ü.h", "")
+    assert [project.ran(), project.ran()] == [ALL, set()]
+    project.write("é/found.h", "")
+    assert [project.ran(), project.ran()] == [ALL, set()]
+
+
 def test_nothing_to_do(project: Project) -> None:
     """Then the object gets a new time, and depfile and messages are as before."""
     project.edit("s.hip", "int run", "int unused(int x) { int y; return 1; }\nint run")
