@@ -35,7 +35,6 @@ from offload_tool.io.file_digests import (
     content_of,
     digest_of,
     file_stat_from,
-    is_system_path,
 )
 from offload_tool.io.paths import remove
 from offload_tool.launch.old_results import (
@@ -463,9 +462,7 @@ class Memory:
 
 def _if_sure(record: PassRecord) -> PassRecord | None:
     """Return a record; None if all inputs are not known, or the time is one of them."""
-    files = [*record.inputs]
-    is_timed = any(_has_time(name) for name in files if not is_system_path(name))
-    return record if record.output and not is_timed else None
+    return record if record.output and not any(map(_has_time, [*record.inputs])) else None
 
 
 @kept_by_stat

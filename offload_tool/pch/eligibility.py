@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from offload_tool.clang.driver import query_front_end
 from offload_tool.clang.environment import has_time_macro
 from offload_tool.clang.options import reason_against_pch
-from offload_tool.io.file_digests import content_of, is_system_path
+from offload_tool.io.file_digests import content_of
 from offload_tool.toolchain.disk_cache import kept_by_stat
 
 RULES = 8
@@ -130,8 +130,9 @@ def _reason_of_file(name: str) -> str:
         return f"'{name}' cannot be read"
     found = _first_reason(text, is_of_compiler=any(part in name for part in _OF_COMPILERS))
     if found is None:
-        is_timed = not is_system_path(name) and has_time_macro(text)
-        return f"'{name}' has a pasted macro of the time" if is_timed else ""
+        if has_time_macro(text):
+            return f"'{name}' has a pasted macro of the time, or '#pragma GCC dependency'"
+        return ""
     end, what = found
     return f"'{name}:{text.count(_NEWLINE, 0, end)}' has {what}"
 

@@ -102,3 +102,17 @@ def test_macros_of_the_time(macro: str, form: str) -> None:
         assert has_time_macro(form.format(macro[:at], macro[at:]).encode()), at
     # So is the comment in glibc's bits/types.h.
     assert not has_time_macro(b"/* Defines __TIME*_T_TYPE macros. */ TIME, x__TIME, STAMP__2)")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('#pragma GCC dependency "a.y"', True),
+        ('_Pragma("clang dependency \\"a.y\\"")', True),
+        ("#pragma GCC /* a comment */ \\\n dependency <a.y>", True),
+        ("// GCC has\n// no dependency here", False),
+    ],
+)
+def test_times_of_files(text: str, expected: bool) -> None:
+    """A pragma that compares the times of two files counts, however it is written."""
+    assert has_time_macro(text.encode()) == expected

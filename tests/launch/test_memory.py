@@ -462,6 +462,26 @@ def test_time(macro: str, project: Project) -> None:
     assert project.ran() == {"gfx90a"}
 
 
+def test_times_of_files(project: Project) -> None:
+    """A pass with a warning about the age of a file runs each time."""
+    project.write("only_gfx90a.h", '#pragma GCC dependency "value.h"\n')
+    project.build()
+    assert project.ran() == {"gfx90a"}
+
+
+def test_time_in_a_system_header(project: Project) -> None:
+    """A pass that reads the time in a header of the system runs each time."""
+    system = f"{project.folder}/system/"
+    patch = f"from offload_tool.io import file_digests; file_digests._SYSTEM = {system!r}"
+    run_main = "import sys; from offload_tool.cli import main; sys.exit(main(sys.argv[1:]))"
+    project.launch = (sys.executable, "-c", f"{patch}; {run_main}", "launch")
+    project.flags += ["-isystem", system]
+    project.write("system/when.h", "inline const char *when() { return __DATE__; }\n")
+    project.write("only_gfx90a.h", "#include <when.h>\n")
+    project.build()
+    assert project.ran() == {"gfx90a"}
+
+
 def test_launcher(tmp_path: Path, project: Project) -> None:
     """A launcher gets the passes that must run."""
     project.more["OFFLOAD_LAUNCHER"] = counting(tmp_path)

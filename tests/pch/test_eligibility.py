@@ -89,8 +89,10 @@ def test_flags_of_files_count(tmp_path: Path) -> None:
 
 
 LAMBDA = "a lambda outside of functions"
+TIME = "a pasted macro of the time, or '#pragma GCC dependency'"
 TEXTS = {
-    "const char *time = P(__TIME, STAMP__);\n": "a pasted macro of the time",
+    "const char *time = P(__TIME, STAMP__);\n": TIME,
+    '#pragma GCC dependency "value.h"\n': TIME,
     "template <class T> struct S {};\n": "",
     "extern template class S<int>;\n": "",
     "int f() { return x.template g<int>() + X::template h<int>(); }\n": "",
