@@ -5,7 +5,7 @@ Commands report their own errors. All other exceptions end here:
 =========================  ======  ==============================================
 cause                      status  line
 =========================  ======  ==============================================
-SIGINT, SIGTERM, SIGHUP    128+N   names the signal; outputs keep their old bytes
+a signal of `STOPPING`     128+N   names the signal; outputs keep their old bytes
 the reader went (`head`)   1       none
 a stream closed or full    1       names the stream
 no memory, nested too deep 1       names the shortage

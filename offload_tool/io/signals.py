@@ -16,7 +16,11 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOPPING = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM),
+    *(signal.SIGXCPU, signal.SIGUSR1, signal.SIGUSR2),
+)
+"""Signals that users and systems send, and that end a process by default."""
 _GRACE, _POLL = 5.0, 0.01  # seconds to wait for descendants after SIGTERM, and between checks
 
 

@@ -248,8 +248,14 @@ def ended(args: list[str], ending: str, folder: Path, server: Pool) -> tuple[int
 
 
 @pytest.mark.llvm
-@pytest.mark.parametrize("sort", ["fifo", "descriptors"])
-@pytest.mark.parametrize("ending", ["well", "error", "TERM", "INT", "HUP"])
+@pytest.mark.parametrize(
+    ("sort", "ending"),
+    [
+        *(("fifo", ending) for ending in ("well", "error", "TERM", "INT", "HUP")),
+        *(("descriptors", ending) for ending in ("well", "error", "TERM", "INT", "HUP")),
+        *(("fifo", ending) for ending in ("QUIT", "XCPU", "ALRM", "USR1", "USR2")),
+    ],
+)
 def test_no_token_is_lost(sort: str, ending: str, tmp_path: Path, llvm: Tool) -> None:
     """However a run ends, all tokens are there again, no process runs, no file is left."""
     write_source(tmp_path, ending)
@@ -259,8 +265,10 @@ def test_no_token_is_lost(sort: str, ending: str, tmp_path: Path, llvm: Tool) ->
         status, _ = ended(args, ending, tmp_path, server)
     expected = before | ({"s.o", ".s.o.manifest"} if ending == "well" else set())
     assert {path.name for path in tmp_path.iterdir()} - {"fifo"} == expected
-    signals = {"TERM": 128 + signal.SIGTERM, "INT": 128 + signal.SIGINT, "HUP": 128 + signal.SIGHUP}
-    assert status == {"well": 0, "error": 1, **signals}[ending]
+    statuses = {"well": 0, "error": 1}
+    assert status == (
+        statuses[ending] if ending in statuses else 128 + getattr(signal, f"SIG{ending}")
+    )
 
 
 SLOW = """
