@@ -17,7 +17,6 @@ from typing import NamedTuple
 from offload_tool.clang.driver import option_values, query_front_end
 from offload_tool.clang.options import FOLDER, NATIVE, does, prefixes
 from offload_tool.errors import CompilerError
-from offload_tool.io.file_digests import DigestCache, digest_of
 
 _WHERE = (
     *("CCC_OVERRIDE_OPTIONS", "CLANG_CONFIG_PATH", "CLANG_NO_DEFAULT_CONFIG"),
@@ -272,13 +271,3 @@ def origins(folders: tuple[str, ...]) -> tuple[str, ...]:
         if up and posixpath.basename(installed) in _GCC_FOLDERS:
             found.update(dict.fromkeys((installed, triple, posixpath.dirname(folder))))
     return tuple(found)
-
-
-def origins_digest(folders: tuple[str, ...], digests: DigestCache) -> str:
-    """Return a digest of the entries of `origins`: a change invalidates results of the compiler."""
-    return _digest_of_names(tuple(digests.names(folder) for folder in origins(folders)))
-
-
-@functools.lru_cache(maxsize=256)
-def _digest_of_names(listed: tuple[frozenset[str], ...]) -> str:
-    return digest_of(repr([sorted(names) for names in listed]).encode(errors="surrogateescape"))

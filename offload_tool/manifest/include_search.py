@@ -22,9 +22,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.argument_files import all_args
-from offload_tool.clang.environment import origins_digest
 from offload_tool.clang.options import HEADERS, does
-from offload_tool.io.file_digests import DigestCache, is_system_path
+from offload_tool.io.file_digests import DigestCache, digest_of, is_system_path
 
 if TYPE_CHECKING:
     from offload_tool.manifest.source_text import HasIncludeNames
@@ -41,10 +40,16 @@ class Lookups(NamedTuple):
     """Existing files under such names that were not read."""
     unknown: bool = False
     """A name is not known, or headers are found in ways that are not followed."""
-    origins: str = ""
-    """A digest of the compiler's own search path, see `origins`; "" if it has none."""
+    search_path: str = ""
+    """A digest of the search path; "" if it has none."""
     outside: tuple[str, ...] = ()
     """Further names: of files outside the working directory, and those which such files test."""
+
+
+@functools.lru_cache(maxsize=256)
+def digest_of_path(folders: tuple[str, ...]) -> str:
+    """Return a digest of a search path."""
+    return digest_of(os.fsencode("\0".join(folders)))
 
 
 def is_outside(name: str) -> bool:
@@ -104,7 +109,7 @@ def expected_lookups(
     relative = sorted(name for name in names if not name.startswith("/"))
     own = tuple(name for name in relative if name not in names_outside)
     outside = tuple(name for name in relative if name in names_outside)
-    made = Lookups(searched, own, (), unknown, origins_digest(searched, digests), outside)
+    made = Lookups(searched, own, (), unknown, digest_of_path(tuple(folders)), outside)
     return made._replace(present=tuple(appeared(made, frozenset(read), digests)))
 
 

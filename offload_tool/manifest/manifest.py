@@ -38,7 +38,6 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from offload_tool.clang.environment import origins_digest
 from offload_tool.io.file_digests import (
     CHANGED,
     DigestCache,
@@ -50,12 +49,12 @@ from offload_tool.io.file_digests import (
     is_cacheable,
 )
 from offload_tool.io.paths import naming, replace_small_file
-from offload_tool.manifest.include_search import Lookups, appeared, is_outside
+from offload_tool.manifest.include_search import Lookups, appeared, digest_of_path, is_outside
 from offload_tool.manifest.key import Cause, Key, Reason
 from offload_tool.manifest.race_check import RaceCheck, Start
 from offload_tool.toolchain.disk_cache import kept_by_stat
 
-_VERSION = 8
+_VERSION = 9
 _IDENTITY = "@"
 """Separates an input's digest from its identity."""
 _REPLACED = {"": CHANGED}
@@ -229,8 +228,12 @@ def judge(
     output: str | None = None,
     *,
     with_identity: bool = False,
+    search_path: Callable[[], tuple[str, ...]] | None = None,
 ) -> Judgement:
-    """Return whether a record is valid for this key, the present files and, if given, `output`."""
+    """Return whether a record is valid for this key, the present files and, if given, `output`.
+
+    `search_path` returns the present one; without it, that of the record counts.
+    """
     if record is None:
         return Judgement(State.OUTDATED, Reason(Cause.NO_RECORD))
     reason = key.change_from(record.key)
@@ -240,8 +243,9 @@ def judge(
     if reason is not None:
         return Judgement(State.OUTDATED, reason)
     found_now = appeared(record.lookups, frozenset(record.inputs), digests)
-    known = record.lookups.origins
-    search_path_changed = bool(known) and known != origins_digest(record.lookups.folders, digests)
+    known = record.lookups.search_path
+    present = digest_of_path(search_path()) if known and search_path else known
+    search_path_changed = known != present
     if found_now or record.lookups.unknown or search_path_changed:
         names = ", ".join(f"'{name}'" for name in found_now)
         names = names or ("another folder" if search_path_changed else "a computed name")
@@ -513,7 +517,7 @@ def _parse_record(value: Any, outside: OutsideFiles) -> PassRecord:
         Lookups(
             **texts,
             unknown=bool(lookups["unknown"]),
-            origins=str(lookups["origins"]),
+            search_path=str(lookups["search_path"]),
             outside=outside.names,
         ),
         output,

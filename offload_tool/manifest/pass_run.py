@@ -16,10 +16,10 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from offload_tool.clang.argument_files import all_args, include_folders
-from offload_tool.clang.driver import query_front_end
 from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import DigestCache
 from offload_tool.manifest import manifest_path
@@ -95,6 +95,10 @@ class Resolver(ABC):
     def search_path(self) -> tuple[str, ...]:
         """Return the folders in which it searches for headers; () if they are not known."""
 
+    def present_search_path(self, _record: PassRecord) -> tuple[str, ...]:
+        """Return the search path as it is before a run, to compare it with that of the record."""
+        return self.search_path()
+
     def expected(self, record: PassRecord | None) -> tuple[PassRecord | None, Key]:
         """Return the record of the last run, with names as they are here, and the present key."""
         return record, self.key(record)
@@ -164,8 +168,13 @@ class PassRun:
 
     def judge(self, record: PassRecord | None, key: Key, output: str | None = None) -> Judgement:
         """Return the verdict on a record: see `manifest.judge`."""
-        with_identity = self.resolver.with_identity
-        return judge(record, key, self._digests, output, with_identity=with_identity)
+        resolver = self.resolver
+        search_path = record and partial(resolver.present_search_path, record)
+        return judge(
+            *(record, key, self._digests, output),
+            with_identity=resolver.with_identity,
+            search_path=search_path,
+        )
 
     def confirmed(
         self, record: PassRecord, judgement: Judgement, read: list[str] | None
@@ -174,7 +183,6 @@ class PassRun:
         if read is None or {*read} != {*record.inputs}:
             return None
         if judgement.search_path_changed:
-            query_front_end.cache_clear()  # the installations of GCC may have changed
             lookups = self._lookups(read)
             folders = same_folders(lookups.folders, self._digests)
             return record._replace(lookups=lookups, same_folders=folders)

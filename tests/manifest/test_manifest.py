@@ -44,7 +44,7 @@ RECORDS = st.builds(
     earlier=st.tuples(st.dictionaries(TEXTS, DIGESTS)),
 )
 VALUE = {
-    "version": 8,
+    "version": 9,
     "key": {},
     "files": {},
     "inputs": {},

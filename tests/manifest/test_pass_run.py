@@ -77,6 +77,9 @@ class Pass(Resolver):
         self.queries.append("search path")
         return () if self.own_folders is None else self._folders()
 
+    def present_search_path(self, _record: PassRecord) -> tuple[str, ...]:
+        return () if self.own_folders is None else self._folders()
+
     def side_outputs(self) -> dict[str, str]:
         return {n: DigestCache().digest(n) if is_own else "" for n, is_own in self.sides.items()}
 

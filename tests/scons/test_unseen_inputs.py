@@ -181,6 +181,15 @@ CASES: dict[str, Case] = {
         {"system/f.cfg": "-DHERE=1\n", "user/no": ""},
         flags=["--config-user-dir=user", "--config-system-dir=system", "--config=f.cfg"],
     ),
+    **{
+        f"folder that appears in {prefix}{root}": Case(
+            "#include <one.h>\n",
+            [writes(f"{root}/usr/include/x86_64-linux-gnu/one.h", TWO)],
+            {f"{root}/usr/include/one.h": ONE},
+            flags=[f"--sysroot={prefix}{root}", "-nostdinc++"],
+        )
+        for prefix, root in (("", "sr"), ("FOLDER/", "sr"), ("FOLDER/", "../sr"))
+    },
     "default configuration file of a folder": Case(
         "#ifndef HERE\n#define HERE 1\n#endif\n",
         [
@@ -247,7 +256,7 @@ def clean(
 BY_SCONS = (
     *("link becomes a copy", "assembly: device pass", "has_include by a macro of a response file"),
     *("overlay whose file comes", "module map", "default configuration file of a folder"),
-    "CPATH --save-temps",
+    *("CPATH --save-temps", "folder that appears in FOLDER/../sr"),
 )
 """One of each kind; ``offload-tool compile`` has all, and the verdict is of the same engine."""
 TRIED = [

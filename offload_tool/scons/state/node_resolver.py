@@ -223,6 +223,15 @@ class NodeResolver(Resolver):
         """Return the folders in which the compile searches for headers."""
         return self._front_end().folders
 
+    def present_search_path(self, record: PassRecord) -> tuple[str, ...]:
+        """Return the search path, once for all passes with these flags; it is slow to compute."""
+        variables, folders = record.key.parts.get(Part.VARIABLES), record.lookups.folders
+        key = (self._command, self.args, variables, folders)
+        found = DIGESTS.memoize(key, self.search_path)
+        # SCons adds the header folders in the Repository that has the output.
+        top = f"{_repository_of(self._node)}/"
+        return tuple(dict.fromkeys(name.removeprefix(top) for name in found)) if top[1:] else found
+
     def _front_end(self) -> ImplicitInputs:
         args = _general_args(self._node, self._command)
         found = cached_front_end(args, variables_of(self._node))

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from offload_tool.clang.driver import query_front_end
 from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import identity
 from offload_tool.manifest import manifest_path
@@ -96,6 +97,7 @@ class PassRecords(PassRun):
         if compat.is_interactive():
             self.record = None
             DIGESTS.clear_listings()
+            query_front_end.cache_clear()  # installations may have changed since the last build
 
     # -- a compile -------------------------------------------------------------------------
 
