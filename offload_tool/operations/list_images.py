@@ -223,7 +223,8 @@ def kernels_of(
         return None
     label = f"{found.label}, {image.id}"
     try:
-        if why := why_no_kernels(image.content.begin(BEGIN_SIZE), image.image_kind):
+        begin = image.content.begin(BEGIN_SIZE)
+        if why := why_no_kernels(begin, image.triple, image.image_kind):
             if silent is not None:
                 silent(f"'{label}': {why}")
             return None

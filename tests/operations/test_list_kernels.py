@@ -10,11 +10,13 @@ from offload_tool import Compression, ContentError, Device
 from offload_tool.cli import main
 from offload_tool.errors import LimitError, OffloadError
 from offload_tool.io.limits import Budget, Limits, limited
+from offload_tool.operations.check import Rule, check_libraries
 from offload_tool.operations.kernel_table import demangled_names
 from offload_tool.operations.list_images import iter_kernels
 from tests.conftest import Tool, run_tool
 from tests.formats.kernel_info.code_objects import KERNEL, code_object, metadata
 from tests.formats.object_files import elf_header
+from tests.fuzz.seeds import bundle
 from tests.operations.fatbins import HOST, make_bundle
 from tests.scripts import script
 
@@ -73,6 +75,17 @@ def test_code_to_be_made(tmp_path: Path) -> None:
     assert names(path) == {"gfx90a": ["k", "other"]}
     assert "gfx906': is LLVM bitcode; what its kernels need is decided when code is" in notes[0]
     assert "gfx908': is an ELF file for machine 62, which is no GPU's, and lists no" in notes[1]
+
+
+def test_code_of_no_gpu(tmp_path: Path) -> None:
+    """An image of another triple than a GPU's lists no kernels, whatever its bytes are."""
+    notes: list[str] = []
+    path = tmp_path / "b"
+    path.write_bytes(bundle({b"sycl-spir64-unknown-unknown-": b"\x28\xb5\x2f\xfd" + bytes(60)}))
+    assert names(path, strays=notes.append) == {}
+    [note] = notes
+    assert "': is code for spir64-unknown-unknown, which is no GPU of AMD or NVIDIA" in note
+    assert [*check_libraries([path], [Rule(same_kernels=True)])] == []
 
 
 def test_too_many(tmp_path: Path) -> None:

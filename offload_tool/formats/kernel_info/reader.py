@@ -21,6 +21,7 @@ from offload_tool.formats.kernel_info.nv_info import read_cubin_kernels
 from offload_tool.formats.magic import BITCODES, SPIRVS
 from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.objects.elf.reader import ElfTables, is_elf_header
+from offload_tool.formats.targets import triple as triples
 from offload_tool.io import StrPath
 
 _PTX = ("ptx", "relocatable ptx")
@@ -35,11 +36,18 @@ _INTERMEDIATE = {
 _MAGICS = {**dict.fromkeys(BITCODES, "LLVM bitcode"), **dict.fromkeys(SPIRVS, "SPIR-V")}
 
 
-def why_no_kernels(image: memoryview, image_kind: str | None = None) -> str | None:
+_GPU_ARCHES = ("", "amdgcn", "r600", "nvptx", "nvptx64")
+"""The architectures, by their triples, of code that may list kernels; empty if unknown."""
+
+
+def why_no_kernels(image: memoryview, triple: str, image_kind: str | None = None) -> str | None:
     """Return why an image lists no kernels (from its first 64 bytes); None if it may."""
     unfinished = _INTERMEDIATE.get(image_kind or "") or _MAGICS.get(bytes(image[:4]))
     if unfinished:
         return f"is {unfinished}; what its kernels need is decided when code is made of it"
+    if triples.meaning(triple).arch not in _GPU_ARCHES:
+        name = triple.rstrip("-")
+        return f"is code for {name}, which is no GPU of AMD or NVIDIA, and lists no kernels"
     if not is_elf_header(image):
         return None
     machine = ElfTables(image).header.e_machine
