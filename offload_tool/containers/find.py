@@ -197,10 +197,6 @@ class _FindPolicy(Policy):
         name = _FULL_NAMES.get(section.name, section.name)
         return _section_format(data, name, section.offset) or FileFormat.CUDA_FATBIN
 
-    def holds_only(self, name: bytes, file_format: FileFormat) -> bool:
-        section = name.decode("utf-8", "backslashreplace")
-        return file_format is not FileFormat.CUDA_FATBIN or section in CUDA_SECTION_NAMES
-
 
 def _section_format(data: memoryview, name: bytes, start: int) -> FileFormat | None:
     section = name.decode("utf-8", "backslashreplace")
@@ -244,7 +240,8 @@ def find_containers(
         containers_of,
         skipped,
         strays=strays,
-        scan=(lambda found: max(found.size, 1)) if scan else None,
+        scan=scan,
+        extent=lambda found: (found.offset, found.offset + max(found.size, 1)),
         overlay=overlay,
     )
     budget = effective_budget()

@@ -15,7 +15,6 @@ imported lazily. Only one file is open at a time, besides the files that contain
 
 from __future__ import annotations
 
-import bisect
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -156,10 +155,6 @@ class Policy:
         """Return the format of the containers in a section of a COFF file."""
         return None
 
-    def holds_only(self, name: bytes, file_format: FileFormat) -> bool:  # noqa: ARG002
-        """Return whether a section holds only containers of that format."""
-        return True
-
     def refusal(self, location: Location, member: ArchiveMember, message: str) -> FormatError:
         """Return the error that a thin archive's member is invalid."""
         return FormatError(message, path=location.label_of(member.name))
@@ -260,9 +255,10 @@ class Walk(Generic[_T]):
 
     Errors in a file of a folder, zip file or archive go to `skipped`, and the walk continues
     (default: an error ends it). `strays` receives a message for each container outside the known
-    sections of an object file. `scan` returns the size of a container; with it, the walk yields
-    strays too, and searches files of unknown format. The zip files at `overlay` are installed over
-    the searched one. `spool` opens a file for bytes that are not a range of one.
+    sections of an object file. With `scan`, the walk yields strays too, and searches files of
+    unknown format. Both need `extent`, which returns where a result begins and ends. The zip files
+    at `overlay` are installed over the searched one. `spool` opens a file for bytes that are not a
+    range of one.
     """
 
     def __init__(
@@ -273,12 +269,14 @@ class Walk(Generic[_T]):
         spool: Callable[[], AbstractContextManager[Spool]] = Spool,
         *,
         strays: Callable[[str], None] | None = None,
-        scan: Callable[[_T], int] | None = None,
+        scan: bool = False,
+        extent: Callable[[_T], tuple[int, int]] | None = None,
         overlay: Sequence[StrPath] = (),
     ) -> None:
         self.overlay = overlay
         self.strays = strays
         self.scan = scan
+        self.extent = extent
         self.policy = policy
         self.read = read
         self.skipped = skipped
@@ -318,7 +316,7 @@ class Walk(Generic[_T]):
         file_format = recognise(location.source.data, anywhere=named)
         if file_format is None:
             if self.scan:
-                yield from self._scanned(location, [], [])
+                yield from self._scanned(location, [])
             return
         if not self.policy.opens(location, file_format):
             return
@@ -371,7 +369,7 @@ class Walk(Generic[_T]):
         )
 
         def wanted(begin: memoryview) -> bool:
-            return self.scan is not None or recognise(begin) is not None
+            return self.scan or recognise(begin) is not None
 
         others = () if location.names else (*self.overlay, *self._other_wheels(location))
         with (
@@ -430,41 +428,36 @@ class Walk(Generic[_T]):
     ) -> Iterator[_T]:
         """Search the sections (name, start, size, format) that hold containers, and other bytes."""
         known: list[tuple[int, int]] = []
-        searched: list[tuple[int, int]] = []
-        """Sections that were searched for CUDA fat binaries, and may hold other containers."""
         for name, start, size, file_format in sections:
             if file_format is not None:
-                whole = self.policy.holds_only(name, file_format)
-                (known if whole else searched).append((start, start + size))
                 section = name.decode("utf-8", "backslashreplace")
-                yield from self.read(Region(location, file_format, start, start + size, section))
+                region = Region(location, file_format, start, start + size, section)
+                for found in self.read(region):
+                    if self.extent is not None:
+                        known.append(self.extent(found))
+                    yield found
             elif name.startswith(BUNDLE):
                 known.append((start, start + size))
         if self.policy.object_bundles:
             rest = (0, len(location.source), OBJECT_BUNDLE_SECTIONS)
             yield from self.read(Region(location, FileFormat.OBJECT_BUNDLE, *rest))
         if self.scan:
-            yield from self._scanned(location, known, searched)
+            yield from self._scanned(location, known)
         elif self.strays is not None:
-            for at, file_format in _strays(location.source, known, searched):
+            for at, file_format in _strays(location.source, known):
                 what = f"what looks like a {file_format.value} is at offset {at:#x}"
                 where = "outside of every known section; see it with --scan"
                 self.strays(f"'{location.label}': {what}, {where}")
 
-    def _scanned(
-        self,
-        location: Location,
-        known: Sequence[tuple[int, int]],
-        searched: Sequence[tuple[int, int]],
-    ) -> Iterator[_T]:
+    def _scanned(self, location: Location, known: Sequence[tuple[int, int]]) -> Iterator[_T]:
         """Yield containers outside the `known` ranges, but none inside another container."""
         last_end = 0
-        for at, file_format in _strays(location.source, known, searched):
+        for at, file_format in _strays(location.source, known):
             if at >= last_end:
                 end = len(location.source)
                 with self._isolated(location.label):
                     for found in self.read(Region(location, file_format, at, end, is_stray=True)):
-                        last_end = at + self.scan(found) if self.scan is not None else end
+                        last_end = self.extent(found)[1] if self.extent is not None else end
                         yield found
 
     def _in_bitcode(self, location: Location) -> Iterator[_T]:
@@ -488,34 +481,16 @@ class Walk(Generic[_T]):
                     yield from self.read(Region(inner, FileFormat.OFFLOAD_BINARY, *rest))
 
 
-class _Ranges:
-    """Ranges of a file, which may overlap."""
-
-    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        """For each start, the largest end of the ranges up to it."""
-        for start, end in sorted(ranges):
-            self._starts.append(start)
-            self._ends.append(max(end, self._ends[-1] if self._ends else 0))
-
-    def __contains__(self, at: int) -> bool:
-        number = bisect.bisect_right(self._starts, at)
-        return number > 0 and at < self._ends[number - 1]
-
-
 def _strays(
-    source: InputFile, known: Sequence[tuple[int, int]], searched: Sequence[tuple[int, int]]
+    source: InputFile, known: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, FileFormat]]:
     """Yield the containers outside the `known` ranges of a file."""
-    inside = _Ranges(searched)
     position, done = 0, 0
     for start, end in (*sorted(known), (len(source), len(source))):
         for begin in range(position, start, FORGET_AFTER):
             stop = min(begin + FORGET_AFTER, start)
             for at, file_format in find_strays(source.data, begin, stop, start):
-                found = file_format is FileFormat.CUDA_FATBIN and at in inside
-                if at and not found:  # offset 0 is the file itself
+                if at:  # offset 0 is the file itself
                     yield at, file_format
             done += stop - begin
             if done >= FORGET_AFTER:

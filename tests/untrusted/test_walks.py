@@ -21,6 +21,7 @@ from tests.formats.marked_programs import marked_program
 from tests.formats.object_files import make_coff, make_elf, make_image
 from tests.fuzz.seeds import GFX906, archive, bundle, make_seeds, zipped
 from tests.operations.archives import thin_archive
+from tests.operations.test_cuda import fatbin
 
 BUNDLE = bundle({GFX906: b"image"})
 
@@ -292,6 +293,20 @@ def test_what_is_outside_of_known_sections(tmp_path: Path, capsys: Capture) -> N
     assert "outside of every known section" in output[0]
     assert main(["list", "--scan", str(bare)]) == 0
     assert (tmp_path / "x.so").read_bytes()[rows[1]["offset"] :][:5] == b"image"
+
+
+def test_images_of_found_containers_are_no_strays(tmp_path: Path, capsys: Capture) -> None:
+    """A cubin in a fat binary that was found in a data section is listed once, without a note."""
+    data = b"abc" + fatbin("sm_80", "sm_90") + BUNDLE
+    (tmp_path / "x.so").write_bytes(make_elf(extra={b".rodata": data}))
+    assert main(["list", "--json", str(tmp_path / "x.so")]) == 0
+    captured = capsys.readouterr()
+    assert len(json.loads(captured.out)) == 2
+    assert captured.err.count("outside of every known section") == 1
+    assert "looks like a bundle is at offset" in captured.err
+    assert main(["list", "--json", "--scan", str(tmp_path / "x.so")]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["container"] for row in rows] == ["cuda-fatbin", "cuda-fatbin", "bundle"]
 
 
 def test_a_magic_alone_is_nothing(tmp_path: Path, capsys: Capture) -> None:
