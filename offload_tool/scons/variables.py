@@ -135,7 +135,7 @@ def _boolean(default: bool) -> Variable:
 
 _TEXT = Variable("", "a text", _text)
 _LIST = Variable([], "a text, a node, or a list of them", _texts)
-# As SCons's own flags: `env.Append` splits a text.
+# As SCons's own flags: ``env.Append`` splits a text.
 _FLAGS = Variable(SCons.Util.CLVar(), "flags: a text or a list", _flags)
 _PATH = Variable("", "a path: a text or a node", _text)
 _COMMAND = Variable("", "a command: a text, a node, or a list of them", _flags)

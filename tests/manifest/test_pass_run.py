@@ -37,12 +37,13 @@ class Pass(Resolver):
     Of files that are one, it writes the text once, as by ``#pragma once``.
     """
 
-    args: Sequence[str] = ("clang", "-c", "k.hip", "-Ifirst", "-Isecond", "-Ithird")
+    args: Sequence[str] = ()
     output = "k.co"
     is_recordable = True
     may_write = True
 
     def __init__(self) -> None:
+        self.args = ["clang", "-c", "k.hip", "-Ifirst", "-Isecond", "-Ithird"]
         self.parts = dict.fromkeys((Part.COMPILER, Part.VARIABLES, Part.FOLDER), "1")
         self.named = ["words"]
         self.own_folders: Sequence[str] | None = ()

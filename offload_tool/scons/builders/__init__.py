@@ -93,13 +93,9 @@ def _as_builder(name: str, method: Any) -> Any:
     """Call `method` as SCons calls builders: (env, source), or (env, target, source)."""
 
     def builder(
-        env: Environment,
-        target: Any = None,
-        source: Any = _NOT_GIVEN,
-        srcdir: Any = "",
-        chdir: Any = None,
-        **overrides: Any,
+        env: Environment, target: Any = None, source: Any = _NOT_GIVEN, **overrides: Any
     ) -> Any:
+        srcdir, chdir = overrides.pop("srcdir", ""), overrides.pop("chdir", False)
         if standard.is_check(overrides):
             return _check(standard.OF_CHECKS[name], env, target, source, **overrides)
         call = call_of(env, overrides)
