@@ -151,13 +151,3 @@ def test_cache_dir(headers: Project) -> None:
         "build",
     ]
     assert builds(headers, *steps) == [ONCE, ONCE, [], []]
-
-
-def test_clean(headers: Project) -> None:
-    """``clean`` removes the manifests, too."""
-    command = (sys.executable, "-m", "SCons", "-Q", "--interactive")
-    steps = "build\nclean\nexit\n"
-    done = try_tool(*command, cwd=headers.folder, env=headers.environment, input=steps, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Removed .k.gfx906.co.manifest" in done.stdout
-    assert not (headers.folder / ".k.gfx906.co.manifest").exists()

@@ -276,8 +276,7 @@ def _add_records(env: Environment, node: Node, unit: Unit, job: CompilePass, com
         if keeps_temporaries(all_args(flags.now)):  # named after the source: one compile at a time
             stem = os.path.splitext(unit.source.name)[0]
             env.SideEffect(env.File(f".{stem}.temporaries", env.fs.Top), node)
-    may_clean = compat.is_interactive() or not compat.is_build()
-    if may_clean and not node.noclean:  # the depfile is left by a failed compile
+    if not (compat.is_build() or node.noclean):  # the depfile is left by a failed compile
         names = (depfile_of(node), manifest_path(node.get_internal_path()))
         env.Clean(node, [env.File(name, env.fs.Top) for name in names])
 
