@@ -142,8 +142,16 @@ SLOW: dict[str, tuple[str, ...]] = {
     ),
     "tests/cli/test_packager.py": ("test_extraction_is_llvms",),
     "tests/launch/test_launchers.py": ("test_what_is_compiled*",),
-    "tests/launch/test_edit_trials.py": ("test_edits_of_cuda*", "test_stale_object_is_found"),
-    "tests/formats/targets/test_bundle_entry_id_llvm.py": ("test_kinds_and_target_ids*",),
+    "tests/launch/test_edit_trials.py": ("test_edits*", "test_stale_object_is_found"),
+    "tests/launch/test_memory.py": (
+        *("test_killed_while_compiling", "test_long_name", "test_messages_*"),
+        *("test_other_encoding", "test_time_in_a_system_header", "test_times_of_files"),
+    ),
+    "tests/formats/targets/test_bundle_entry_id_llvm.py": (
+        *("test_kinds_and_target_ids*", "test_triples_serve_each_other_as_in_llvm*"),
+    ),
+    "tests/manifest/test_source_text.py": ("test_equal_code_is_equal_for_clang",),
+    "tests/toolchain/test_disk_cache.py": ("test_bounded",),
     "tests/operations/test_wheels.py": ("test_kernels",),
     "tests/cli/test_cuda_link.py": ("test_no_assembler", "test_program"),
     "tests/formats/bundle/test_compressed.py": (
@@ -163,8 +171,10 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/operations/test_bundle.py": ("test_memory_does_not_grow_with_the_images",),
     "tests/operations/test_splitting_trees.py": ("test_pip_installs",),
     "tests/pch_constructs/test_pch_constructs.py": ("test_project", "test_compositions*"),
-    "tests/pch_constructs/test_launched.py": ("test_constructs*",),
-    "tests/io/test_files.py": ("test_comparing_takes_no_memory_for_the_content",),
+    "tests/pch_constructs/test_launched.py": ("test_constructs*", "test_another_output_is_seen"),
+    "tests/io/test_files.py": (
+        *("test_comparing_takes_no_memory_for_the_content", "test_many_pieces_take_little_memory"),
+    ),
 }
 """Of these files, tests that are not in the default set though a rule above names them."""
 
