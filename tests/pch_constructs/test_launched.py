@@ -16,7 +16,7 @@ from tests.pch_constructs.launched import DRIVERS, EDITS, MAP, LaunchTrial
 pytestmark = pytest.mark.llvm
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_constructs(seed: int, tmp_path: Path, llvm: Callable[[str], str]) -> None:
     """Object, depfile, messages and status are the driver's, for two sources that begin alike."""
     rng = random.Random(f"launch {seed}")
