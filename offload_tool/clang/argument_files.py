@@ -281,8 +281,8 @@ def files_read(depfile: str) -> Iterator[str]:
 
     Source: lld escapes names, GNU ld and gold do not. Temporary files are gone.
     """
-    with open(depfile, encoding="utf-8", errors="surrogateescape") as file:
-        names = _PHONY.findall(file.read())
+    with open(depfile, "rb") as file:
+        names = _PHONY.findall(os.fsdecode(file.read()))
     for name in dict.fromkeys(names):
         yield from filter(os.path.isfile, dict.fromkeys((name, _ESCAPED.sub(r"\1", name))))
 
