@@ -2,7 +2,8 @@
 
 ::
 
-    folder                      every regular file below it; links are not followed
+    folder                      every regular file below it; links are not followed, but those that
+                                lead elsewhere are reported
     zip file (a wheel)          every member
     archive (thin too)          every member, also of nested archives
     ELF, COFF                   the sections that hold containers, and the object bundle
@@ -255,10 +256,11 @@ class Walk(Generic[_T]):
 
     Errors in a file of a folder, zip file or archive go to `skipped`, and the walk continues
     (default: an error ends it). `strays` receives a message for each container outside the known
-    sections of an object file. With `scan`, the walk yields strays too, and searches files of
-    unknown format. Both need `extent`, which returns where a result begins and ends. The zip files
-    at `overlay` are installed over the searched one. `spool` opens a file for bytes that are not a
-    range of one.
+    sections of an object file, and for each link that leads out of a folder. Without `strays`, such
+    a link goes to `skipped`; it never ends the walk. With `scan`, the walk yields strays too, and
+    searches files of unknown format. Both need `extent`, which returns where a result begins and
+    ends. The zip files at `overlay` are installed over the searched one. `spool` opens a file for
+    bytes that are not a range of one.
     """
 
     def __init__(
@@ -290,11 +292,25 @@ class Walk(Generic[_T]):
         budget = effective_budget()
         self.in_folder = True
         for path in _files(folder, self._skip):
+            if os.path.islink(path):
+                self._pass_over(path, folder)
+                continue
             with self._isolated(path):
                 budget.next_file()
                 budget.file(path)
                 with InputFile(path) as source:
                     yield from self.search(Location.of(source, path))
+
+    def _pass_over(self, link: str, folder: StrPath) -> None:
+        """Report a link that leads to a file or folder outside of the walked `folder`."""
+        if not (os.path.isfile(link) or os.path.isdir(link)) or is_within(link, folder):
+            return
+        message = f"this link leads to '{os.path.realpath(link)}', outside of '{folder}', and was "
+        message += "not followed; name each file, or a copy of the folder without links"
+        if self.strays is not None:
+            self.strays(f"'{link}': {message}")
+        elif self.skipped is not None:
+            self.skipped(FileError(link, message))
 
     @contextmanager
     def _isolated(self, label: str) -> Iterator[None]:
@@ -507,17 +523,20 @@ def _is_file(path: str, status: os.stat_result) -> bool:
 
 
 def _files(folder: StrPath, skip: Callable[[OffloadError], None]) -> Iterator[str]:
+    """Yield the regular files and the links below a folder; links are not followed."""
+
     def failed(error: OSError) -> None:
         skip(FileError(error.filename or folder, error))
 
     for parent, folders, names in os.walk(folder, onerror=failed):
         folders.sort()
-        for name in sorted(names):
+        links = [name for name in folders if os.path.islink(Path(parent, name))]
+        for name in sorted([*names, *links]):
             path = str(Path(parent, name))
             try:
                 mode = os.lstat(path).st_mode
             except OSError as error:
                 failed(error)
                 continue
-            if stat.S_ISREG(mode):
+            if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
                 yield path

@@ -82,6 +82,24 @@ def test_a_broken_member_of_an_archive(tmp_path: Path, capsys: Capture) -> None:
     assert sorted(path.name[:5] for path in (tmp_path / "out").iterdir()) == ["x.a_a", "x.a_c"]
 
 
+def test_links_that_lead_elsewhere(tmp_path: Path, capsys: Capture) -> None:
+    """A link out of the folder is not followed, but named; `list` has a note for it."""
+    folder, elsewhere = tmp_path / "folder", tmp_path / "elsewhere"
+    for made in (folder / "sub", elsewhere):
+        made.mkdir(parents=True)
+        (made / "b").write_bytes(BUNDLE)
+    within = {"file": "sub/b", "in": "sub", "loop": ".", "none": "gone", "null": "/dev/null"}
+    outside = {"out": "../elsewhere", "sub/c": "../../elsewhere/b"}
+    for name, target in (within | outside).items():
+        (folder / name).symlink_to(target)
+    for status, *args in ((1, "check"), (1, "diff", str(elsewhere)), (0, "list")):
+        assert main([*map(str, args), str(folder)]) == status
+        lines = capsys.readouterr().err.splitlines()
+        named = [line.split("'")[1] for line in lines if "this link leads to" in line]
+        assert named == [str(folder / name) for name in outside]
+    assert len(list_images(folder)) == 1
+
+
 @pytest.mark.parametrize("name", ["fifo", "/dev/zero", "socket", "."])
 def test_a_thin_archive_of_what_is_no_file(tmp_path: Path, capsys: Capture, name: str) -> None:
     os.mkfifo(tmp_path / "fifo")
