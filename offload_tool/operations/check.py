@@ -27,7 +27,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, combinations, groupby
+from itertools import chain, combinations, groupby, product
 from typing import TypeAlias
 
 from offload_tool.containers.file_format import FileFormat
@@ -253,21 +253,35 @@ def _libraries(
     note: _Note,
 ) -> Iterator[_Library]:
     """Yield each library under `path`, read as a whole; add its rules' numbers to `used`."""
+    links = _links(path)
     containers = find_containers(path, skipped=skipped, markers=True, overlay=others)
     for (file, label), group in groupby(containers, lambda found: (found.path, _label_of(found))):
         # Rules name libraries relative to the path: ``lib/x.so``, ``x.whl(lib/x.so)``.
         inner = os.path.basename(path) if file == path else os.path.relpath(file, path)
-        name = inner + label.removeprefix(file)
+        names = [
+            name + label.removeprefix(file)
+            for name in (inner, *links.get(os.path.realpath(file), ()))
+        ]
         numbers = [
             at
             for at, rule in enumerate(rules)
-            if any(fnmatch.fnmatchcase(name, pattern) for pattern in rule.paths)
+            if any(fnmatch.fnmatchcase(*each) for each in product(names, rule.paths))
         ]
         used.update(numbers)
         library = _Library(label, label == path, [rules[at] for at in numbers])
         for found in group:
             library.add(found, skipped, note)
         yield library
+
+
+def _links(folder: str) -> dict[str, list[str]]:
+    """Return the names of the links in a folder, by the real path of the file they lead to."""
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    for parent, _, files in os.walk(folder):
+        for path in (os.path.join(parent, name) for name in files):
+            if os.path.islink(path):
+                names[os.path.realpath(path)].append(os.path.relpath(path, folder))
+    return names
 
 
 def _check_together(label: str, files: Sequence[_Library], what: str) -> Iterator[Fault]:

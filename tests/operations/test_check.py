@@ -147,6 +147,17 @@ def test_names(tmp_path: Path) -> None:
     assert [note.rpartition(": ")[2] for note in notes] == ["no rule is about it"] * 2
 
 
+def test_names_of_links(tmp_path: Path) -> None:
+    """A link in the folder is another name of its library, which rules may have."""
+    (tmp_path / "lib").mkdir()
+    make_bundle(tmp_path / "lib" / "x.so.1.2", {"gfx906": code("k")})
+    for name, target in (("x.so.1", "x.so.1.2"), ("x.so", "x.so.1")):
+        (tmp_path / "lib" / name).symlink_to(target)
+    assert faults(tmp_path, Rule(("lib/x.so",)), Rule(("lib/x.so.1",))) == []
+    rule = Rule(("*.so",), targets=targets("gfx908"))
+    assert faults(tmp_path, rule) == ["no image for gfx908; there are gfx906"]
+
+
 def test_nothing(tmp_path: Path) -> None:
     assert [*check_libraries([tmp_path], [])] == [
         Fault(str(tmp_path), "there are no device images")
