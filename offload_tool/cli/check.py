@@ -55,9 +55,7 @@ def add_check(commands: Commands) -> None:
         help="also print which targets have the same code, and how many bytes one image "
         "for all of them would save; this is no fault",
     )
-    parser.add_argument(
-        "--rules", metavar="TOML", help="a file with rules for libraries, selected by name"
-    )
+    add_each(parser, "--rules", "TOML", "a file with rules for libraries, selected by name")
 
 
 def run_check(options: argparse.Namespace) -> int:
@@ -98,7 +96,7 @@ def _rules(options: argparse.Namespace) -> list[Rule]:
         no_spills=options.no_spills,
         max_size=size,
     )
-    rules = read_rules(options.rules) if options.rules else []
+    rules = [rule for path in options.rules for rule in read_rules(path)]
     return rules if rules and given == Rule() else [given, *rules]
 
 

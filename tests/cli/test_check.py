@@ -62,6 +62,9 @@ def test_rules(here: Path, capsys: Capture) -> None:
     assert re.fullmatch("lib/b.so: device images take [0-9]+ bytes, more than 1", line)
     assert main(["check", "lib", "--rules", "rules", "--targets", "gfx906,gfx942"]) == 1
     assert len(capsys.readouterr().out.splitlines()) == 3
+    Path("more").write_text('[[rule]]\npaths = ["*"]\n')
+    assert main(["check", "lib", "--rules", "rules", "--rules", "more"]) == 1
+    assert capsys.readouterr().out.splitlines() == [line]
 
 
 def test_example(tmp_path: Path) -> None:
