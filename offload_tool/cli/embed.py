@@ -80,7 +80,9 @@ def run_embed(options: argparse.Namespace) -> int:
     elif found is FileFormat.OFFLOAD_BINARY:
         embed.embed_offload_binary(hosts[0], images, output, keep_equal=True)
     else:
-        triple = options.host_triple or f"{os.uname().machine}-unknown-linux-gnu"
+        triple = options.host_triple
+        if triple is None:
+            triple = f"{os.uname().machine}-unknown-linux-gnu"
         if hosts and embed.read_host_files(hosts).has_entries:
             _embed_with_registration(images, hosts, output, triple)
         else:

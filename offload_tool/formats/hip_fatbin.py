@@ -47,6 +47,7 @@ from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.magic import ELF, aligned
 from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.objects.elf.reader import ElfTables
+from offload_tool.formats.targets import triple as triples
 from offload_tool.io.write_plan import FilePlan, Literal, content
 
 try:  # fast to load, unlike hashlib with OpenSSL
@@ -172,6 +173,11 @@ def plan_embedding(
     if arch not in _HOSTS:
         known = ", ".join(sorted(_HOSTS))
         raise UsageError(f"cannot embed for host '{host_triple}': expected one of {known}")
+    if not triples.has_elf_objects(triples.meaning(triples.normalized(host_triple))):
+        raise UsageError(
+            f"cannot embed for host '{host_triple}': embed makes ELF objects; give the triple of a "
+            "host such as x86_64-unknown-linux-gnu"
+        )
     machine, flags = _HOSTS[arch]
     start = aligned(_ELF.header.size, into.alignment)
 

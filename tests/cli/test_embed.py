@@ -119,6 +119,7 @@ def test_offload_binary() -> None:
         (["c.fatbin", "-o", "a.o", "--cuid", "1"], 1, "'c.fatbin' is a CUDA fat binary; give"),
         (["c.fatbin", "-o", "a.o", "--host-object", "image"], 1, "'image'"),
         (["k.hipfb", "-o", "a.o", "--cuid", "1", "--host-triple", "mars-linux"], 1, "mars"),
+        (["k.hipfb", "-o", "a.o", "--cuid", "1", "--host-triple", ""], 1, "cannot embed for host"),
     ],
 )
 def test_wrong_usage(capfd: Capture, args: list[str], status: int, message: str) -> None:

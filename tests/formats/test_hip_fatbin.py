@@ -36,6 +36,9 @@ def test_other_hosts() -> None:
     assert (arm.e_machine, arm.e_type) == (183, ET_REL)
     with pytest.raises(UsageError, match=r"sparc-sun-solaris.*expected one of aarch64, "):
         plan_embedding(["1"], 1, "sparc-sun-solaris")
+    for triple in ("x86_64-pc-windows-msvc", "x86_64-w64-mingw32", "aarch64-apple-darwin"):
+        with pytest.raises(UsageError, match=f"'{triple}': embed makes ELF objects"):
+            plan_embedding(["1"], 1, triple)
 
 
 @pytest.mark.llvm
