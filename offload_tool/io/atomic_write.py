@@ -14,7 +14,7 @@ from offload_tool.errors import FileError, UsageError
 from offload_tool.io.input_file import InputFile, check_maps
 from offload_tool.io.limits import run_budget
 from offload_tool.io.output_file import PERMISSIONS, OutputFile
-from offload_tool.io.paths import STDOUT, StrPath, closing, naming, remove
+from offload_tool.io.paths import STDOUT, StrPath, closing, naming, remove, sibling
 from offload_tool.io.signals import check_stopped, shielded
 
 _DESCRIPTORS = "/proc/self/fd"
@@ -113,8 +113,7 @@ class _Replacement:
         except FileNotFoundError:
             old = None
         self._is_read_only = old is not None and not old & _WRITABLE
-        folder, name = os.path.split(self.final)
-        self._temporary = f"{folder}/.{name[:200]}.{os.urandom(6).hex()}.tmp"
+        self._temporary = sibling(self.final, f".{os.urandom(6).hex()}.tmp")
         self._descriptor, self._named = _open_temporary(self._temporary)
         self.file = OutputFile(path, self._descriptor, seekable=True, budget=run_budget())
         self.file.mode = None if old is None else old & PERMISSIONS

@@ -89,6 +89,14 @@ def test_output_appears_when_complete(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
 
 
+def test_long_names(tmp_path: Path) -> None:
+    """A name may have as many bytes as the file system allows, however few characters these are."""
+    for name in ("a" * 255, "漢" * 85):
+        with replace_file(tmp_path / name) as out:
+            out.write(b"new")
+        assert (tmp_path / name).read_bytes() == b"new"
+
+
 @pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed", "named"])
 def test_failure_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool
