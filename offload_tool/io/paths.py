@@ -19,9 +19,16 @@ _OTHERS_WRITE = 0o022
 _LONGEST = 200  # longest prefix of a file name that is kept, in bytes; file systems allow 255
 
 
+def check_name(path: StrPath) -> None:
+    """Raise FileError for a NUL character, for which Python raises a ValueError."""
+    if "\0" in os.fspath(path):
+        raise FileError(path, "no file has a name with a NUL character; give another name")
+
+
 @contextmanager
 def naming(path: StrPath) -> Iterator[None]:
     """Convert an `OSError` of the block to a `FileError` that names `path`."""
+    check_name(path)
     try:
         yield
     except OSError as error:

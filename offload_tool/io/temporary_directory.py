@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from offload_tool.errors import FileError
-from offload_tool.io.paths import StrPath, closing
+from offload_tool.io.paths import StrPath, check_name, closing
 from offload_tool.io.signals import shielded
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def create_folder(path: StrPath) -> Iterator[None]:
     """Create a folder for the block; if that fails, remove new, empty ones. Raise FileError."""
     from pathlib import Path
 
+    check_name(path)
     folder = Path(path)
     new = [parent for parent in (folder, *folder.parents) if not os.path.exists(parent)]
     try:

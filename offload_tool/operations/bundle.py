@@ -60,8 +60,8 @@ def bundle_files(
     kernel copies their bytes, or the compressor streams them.
 
     :raises EntryIDError: equal IDs, or a feature set in one entry and Any in another.
-    :raises UsageError: no items, an unknown file type, an alignment below 1, or a host of
-        an object format that cannot take sections.
+    :raises UsageError: no items, an unknown file type or compression, an alignment that is
+        below 1 or too large, or a host of an object format that cannot take sections.
     :raises FormatError: a text that holds bundle markers, or a broken host object.
     :raises FileError: a file cannot be read or written.
     """

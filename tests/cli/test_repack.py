@@ -64,6 +64,7 @@ def test_mistakes(folder: Path, capsys: Capture) -> None:
         (["two"], "'two': 2 bundles"),
         (["plain", "--level=3"], "give --compress, too"),
         (["plain", "--align=0"], "alignment"),
+        (["plain", f"--align={10**23}"], f"bundle alignment {10**23}: a bundle of entries so far"),
     ):
         assert main(["repack", *args, "-o", "out"]) == 1
         assert message in capsys.readouterr().err

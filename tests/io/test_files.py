@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from offload_tool.errors import FileError
 from offload_tool.io import FileRange, InputFile, atomic_write, replace_file
 from offload_tool.io.input_file import load
+from offload_tool.io.output_folder import new_folder
 from offload_tool.io.paths import replace_small_file
 from offload_tool.io.spool import Spool
 from tests.conftest import identity, run_tool
@@ -95,6 +96,16 @@ def test_long_names(tmp_path: Path) -> None:
         with replace_file(tmp_path / name) as out:
             out.write(b"new")
         assert (tmp_path / name).read_bytes() == b"new"
+
+
+def test_names_with_nul(tmp_path: Path) -> None:
+    """No file has such a name; it is an error of the family by that name."""
+    path = tmp_path / "a\0b"
+    with pytest.raises(FileError, match=r"a\\x00b': no file has a name with a NUL character"):
+        InputFile(path)
+    for write in (replace_file, new_folder):
+        with pytest.raises(FileError, match="NUL"), write(path):
+            pass
 
 
 @pytest.mark.parametrize("unnamed", [True, False], ids=["unnamed", "named"])

@@ -36,6 +36,7 @@ _COUNT = struct.Struct("<Q")
 _ENTRY = struct.Struct("<QQQ")
 _HEADER_SIZE = len(MAGIC) + _COUNT.size
 _FAT_BINARY = 4096
+_MOST = (1 << 63) - 1  # bytes of a file
 _ALIGNMENTS = (_FAT_BINARY, *(1 << power for power in range(21)))
 
 
@@ -98,6 +99,11 @@ def plan_bundle(items: Iterable[tuple[str, int]], alignment: int = 1) -> BundleL
     entries = []
     for name, raw, size in table:
         position = aligned(position, alignment)
+        if position + size > _MOST:
+            raise UsageError(
+                f"bundle alignment {alignment}: a bundle of entries so far apart would exceed "
+                f"{_MOST} bytes, the most of a file; give a smaller alignment"
+            )
         header += _ENTRY.pack(position, size, len(raw)) + raw
         entries.append(BundleEntry(name, position, size))
         position += size

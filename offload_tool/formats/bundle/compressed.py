@@ -153,6 +153,9 @@ def compress_bundle(
     """
     if version not in (2, 3):
         raise UsageError(f"compressed bundles are written in version 2 or 3, not {version}")
+    if method not in (known := _METHODS.values()):
+        expected = " or ".join(known)
+        raise UsageError(f"unknown compression method '{method}': expected {expected}")
     size = sum(memoryview(part).nbytes for part in parts)
     _check_version_2(version, size, "Uncompressed size")
     draft = CompressedHeader(version, method, 0, size, 0, output.position)

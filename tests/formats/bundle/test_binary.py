@@ -90,9 +90,10 @@ def test_corrupt_bundles(data: bytes, message: str) -> None:
     [
         ([], 1, "at least one entry"),
         ([(HOST, 0)], 0, "at least 1, not 0"),
+        ([(HOST, 0), (GFX906, 1)], 1 << 63, "a bundle of entries so far apart"),
         ([(HOST, 0), (GFX906, 1), (HOST, 2)], 1, f"2 entries have .*{HOST}"),
     ],
-    ids=["no-items", "alignment", "duplicate"],
+    ids=["no-items", "alignment", "far-apart", "duplicate"],
 )
 def test_impossible_bundles(items: list[tuple[str, int]], alignment: int, message: str) -> None:
     """A layout that no reader could tell apart is refused before anything is written."""

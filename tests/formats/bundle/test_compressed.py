@@ -176,10 +176,11 @@ def test_compressed_size_that_version_2_cannot_record(tmp_path: Path, monkeypatc
     [
         ([b"x"], {"method": "zlib", "level": 10}, "zlib's compression levels are -1 to 9, not 10"),
         ([b"x"], {"method": "zlib", "level": -2}, "not -2"),
+        ([b"x"], {"method": "lzma"}, "unknown compression method 'lzma': expected zlib or zstd"),
         # 4 GiB need version 3; nothing is compressed before that is noticed.
         ([bytes(MIB)] * 4096, {"version": 2}, "Uncompressed size exceeds version 2 limit: 4294967"),
     ],
-    ids=["zlib-high", "zlib-low", "4-gib"],
+    ids=["zlib-high", "zlib-low", "lzma", "4-gib"],
 )
 def test_unusable_options(
     tmp_path: Path, parts: list[bytes], options: dict[str, object], message: str
