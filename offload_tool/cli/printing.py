@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 from offload_tool.errors import CompilerError
-from offload_tool.io.paths import reserve_streams
+from offload_tool.io.paths import StrPath, is_standard_output, reserve_streams
 from offload_tool.util.escape import one_line
 
 if TYPE_CHECKING:
@@ -57,6 +57,11 @@ def print_lines(lines: Iterable[str], stream: TextIO | None = None) -> None:
             batch.clear()
     if batch:
         print_text("\n".join([*batch, ""]), stream)
+
+
+def print_report(lines: Iterable[str], output: StrPath) -> None:
+    """Print lines about a written output: to standard error if it went to standard output."""
+    print_lines(lines, sys.stderr if is_standard_output(output) else sys.stdout)
 
 
 def print_error(prefix: str, error: BaseException) -> None:

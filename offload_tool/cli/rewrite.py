@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from offload_tool.cli.arguments import Commands, add_output, add_restat
-from offload_tool.cli.printing import print_lines
+from offload_tool.cli.printing import print_lines, print_report
 from offload_tool.errors import UsageError
 
 
@@ -61,7 +60,7 @@ def run_thin(options: argparse.Namespace) -> int:
     )
     if report.left_out:
         lines.append(f"  {len(report.left_out)} files left out, with images of other targets alone")
-    print_lines(lines, sys.stdout)
+    print_report(lines, options.output)
     return 0
 
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from offload_tool.cli.arguments import Commands, add_each, add_output
-from offload_tool.cli.printing import print_lines
+from offload_tool.cli.printing import print_lines, print_report
 from offload_tool.util.escape import printable
 
 
@@ -114,5 +114,5 @@ def run_join(options: argparse.Namespace) -> int:
 
     report = join_file(options.host, options.parts, options.output)
     text = f"{options.output}: {report.images} device images in {report.files} files"
-    print_lines([printable(text)], sys.stdout)
+    print_report([printable(text)], options.output)
     return 0

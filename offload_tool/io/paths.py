@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -87,6 +88,16 @@ def sibling(output: str, suffix: str) -> str:
         start = os.fsdecode(encoded[:_LONGEST])
         name = f"{start}.{binascii.crc32(encoded):08x}"
     return os.path.join(folder, f".{name}{suffix}")
+
+
+def is_standard_output(output: StrPath) -> bool:
+    """Return whether a written output is standard output, not a file that replaced that one."""
+    if str(output) == STDOUT:
+        return True
+    with suppress(OSError):
+        status = os.stat(output)
+        return not stat.S_ISREG(status.st_mode) and os.path.samestat(status, os.fstat(1))
+    return False
 
 
 def is_same_file(first: StrPath, second: StrPath) -> bool:

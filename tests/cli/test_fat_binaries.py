@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,25 @@ def test_thin_fallbacks(fallbacks: Path, tmp_path: Path, capsys: Capture) -> Non
         "gfx90a, for which nothing else serves)"
     ]
     assert [i.target_id for i in list_images(out)] == ["", "gfx942:xnack+", "amdgcnspirv"]
+
+
+def test_report_of_standard_output(
+    bundle: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The report does not follow the data of an output that is standard output, file or pipe."""
+    command = ["thin", str(bundle), "--keep", "gfx906", "-o"]
+    assert main([*command, str(tmp_path / "out")]) == 0
+    assert capfdbinary.readouterr().err == b""
+    assert main([*command, "/dev/stdout"]) == 0
+    out, err = capfdbinary.readouterr()
+    piped = subprocess.run(
+        [sys.executable, "-m", "offload_tool", *command, "/dev/fd/1"],
+        capture_output=True,
+        check=True,
+    )
+    assert out == piped.stdout == (tmp_path / "out").read_bytes()
+    assert err.startswith(b"/dev/stdout: ")
+    assert piped.stderr.startswith(b"/dev/fd/1: ")
 
 
 def test_no_match(bundle: Path, capsys: Capture) -> None:
