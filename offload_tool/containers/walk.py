@@ -445,15 +445,15 @@ class Walk(Generic[_T]):
         """Search the sections (name, start, size, format) that hold containers, and other bytes."""
         known: list[tuple[int, int]] = []
         for name, start, size, file_format in sections:
-            if file_format is not None:
+            if self.policy.object_bundles and name.startswith(BUNDLE):
+                known.append((start, start + size))
+            elif file_format is not None:
                 section = name.decode("utf-8", "backslashreplace")
                 region = Region(location, file_format, start, start + size, section)
                 for found in self.read(region):
                     if self.extent is not None:
                         known.append(self.extent(found))
                     yield found
-            elif name.startswith(BUNDLE):
-                known.append((start, start + size))
         if self.policy.object_bundles:
             rest = (0, len(location.source), OBJECT_BUNDLE_SECTIONS)
             yield from self.read(Region(location, FileFormat.OBJECT_BUNDLE, *rest))

@@ -18,9 +18,10 @@ from offload_tool.operations.join import join_file
 from tests.conftest import Capture
 from tests.formats.kpack_archives import write_archive
 from tests.formats.marked_programs import marked_program
-from tests.formats.object_files import make_coff, make_elf, make_image
+from tests.formats.object_files import make_code_object, make_coff, make_elf, make_image
 from tests.fuzz.seeds import GFX906, archive, bundle, make_seeds, zipped
 from tests.operations.archives import thin_archive
+from tests.operations.fatbins import HOST, make_bundle
 from tests.operations.test_cuda import fatbin
 
 BUNDLE = bundle({GFX906: b"image"})
@@ -325,6 +326,17 @@ def test_images_of_found_containers_are_no_strays(tmp_path: Path, capsys: Captur
     assert main(["list", "--json", "--scan", str(tmp_path / "x.so")]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["container"] for row in rows] == ["cuda-fatbin", "cuda-fatbin", "bundle"]
+
+
+def test_images_of_object_bundles_are_no_strays(tmp_path: Path, capsys: Capture) -> None:
+    """The code object or fat binary in a section of an object bundle is listed once."""
+    images = {HOST: make_elf(), "gfx906": make_code_object("gfx906"), "sm_80": fatbin("sm_80")}
+    path = make_bundle(tmp_path / "b.o", images, file_type="o")
+    for args in ([], ["--scan"]):
+        assert main(["list", "--json", *args, str(path)]) == 0
+        captured = capsys.readouterr()
+        assert [row["target_id"] for row in json.loads(captured.out)] == ["", "gfx906", "sm_80"]
+        assert captured.err == ""
 
 
 def test_a_magic_alone_is_nothing(tmp_path: Path, capsys: Capture) -> None:
