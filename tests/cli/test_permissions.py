@@ -63,6 +63,20 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     unlisted.chmod(0o755)
 
 
+def test_outputs_are_replaced(project: Path) -> None:
+    """A new file replaces an output: other hard links keep theirs, and the folder is written."""
+    old = Path("x").read_bytes()
+    os.link("x", "other")
+    command = "bundler -type=bc -targets=hip-amdgcn-amd-amdhsa--gfx906 -input=other -output="
+    assert run(f"{command}x").returncode == 0
+    assert Path("other").read_bytes() == old != Path("x").read_bytes()
+    Path("top").chmod(0o555)
+    done = run(f"{command}top/x")
+    Path("top").chmod(0o755)
+    assert (done.returncode, Path("top/x").read_bytes()) == (1, old)
+    assert "'top/x': Permission denied" in done.stderr
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_arguments(project: Path, command: str) -> None:
     """An error names what may not be read or written, and there is no output."""
