@@ -302,8 +302,8 @@ class Walk(Generic[_T]):
                     yield from self.search(Location.of(source, path))
 
     def _pass_over(self, link: str, folder: StrPath) -> None:
-        """Report a link that leads to a file or folder outside of the walked `folder`."""
-        if not (os.path.isfile(link) or os.path.isdir(link)) or is_within(link, folder):
+        """Report a link that leads out of the walked `folder`: to a folder, or a known format."""
+        if is_within(link, folder) or not (os.path.isdir(link) or _is_known(link)):
             return
         message = f"this link leads to '{os.path.realpath(link)}', outside of '{folder}', and was "
         message += "not followed; name each file, or a copy of the folder without links"
@@ -520,6 +520,17 @@ def _is_file(path: str, status: os.stat_result) -> bool:
         return os.path.samestat(os.stat(path), status)
     except OSError:
         return False
+
+
+def _is_known(path: str) -> bool:
+    """Return whether a regular file is of a format that is searched, or cannot be read."""
+    if not os.path.isfile(path):
+        return False
+    try:
+        with InputFile(path) as source:
+            return recognise(source.data) is not None
+    except OffloadError:
+        return True
 
 
 def _files(folder: StrPath, skip: Callable[[OffloadError], None]) -> Iterator[str]:

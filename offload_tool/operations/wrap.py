@@ -257,9 +257,8 @@ def _plan_bitcode(
 
 def _plan_object(registration: Registration, compiler: Compiler) -> FilePlan:
     meaning = triples.meaning(registration.triple)
-    if (
-        not triples.has_elf_objects(meaning) or meaning.arch not in ELF_HOSTS
-    ):  # LLVM's code generator may crash
+    # For others, LLVM's code generator may crash.
+    if not triples.has_elf_objects(meaning) or meaning.arch not in ELF_HOSTS:
         raise UsageError(
             f"cannot make an object for '{registration.triple}' "
             f"({meaning.object_format}, {meaning.arch or 'no architecture'}, "

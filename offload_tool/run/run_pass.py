@@ -27,7 +27,7 @@ from offload_tool.clang.depfile import depfile_text
 from offload_tool.errors import CodeObjectError, CompilerError, FileError, UsageError
 from offload_tool.io import process
 from offload_tool.io.input_file import open_regular
-from offload_tool.io.paths import naming, remove, sibling
+from offload_tool.io.paths import is_standard_output, naming, remove, sibling
 from offload_tool.io.signals import shielded
 from offload_tool.manifest import manifest_path
 from offload_tool.manifest.inputs import files_read, implicit_inputs_of, preprocess
@@ -180,7 +180,7 @@ def check_names(inputs: Sequence[str], outputs: Outputs) -> None:
         os.close(open_regular(name)[0])
     taken = {os.path.realpath(name): name for name in inputs}
     for name in filter(None, outputs):
-        if os.path.exists(name) and not os.path.isfile(name):
+        if is_standard_output(name) or (os.path.exists(name) and not os.path.isfile(name)):
             raise UsageError(f"'{name}': expected the name of a regular file to write")
         folder = os.path.dirname(name) or "."
         if not os.access(folder, os.W_OK | os.X_OK):

@@ -185,6 +185,7 @@ def test_line_break_in_a_name(folder: Path, capfd: Capture) -> None:
         (["compile", "k.hip", "-o", "none/k.o", "--host"], 1, "'none/k.o': cannot be written"),
         ([*GFX906, "--depfile", "."], 2, "'.': expected the name of a regular file"),
         (["compile", "k.hip", "-o", "/dev/null", "--host"], 2, "'/dev/null': expected the name"),
+        (["compile", "k.hip", "-o", "/dev/stdout", "--host"], 2, "'/dev/stdout': expected the"),
         (["compile", "k.hip", "-o", "./k.hip", "--host"], 2, "'./k.hip' would replace 'k.hip'"),
         ([*GFX906, "--depfile", "k.co"], 2, "'k.co' would replace 'k.co'"),
         ([*GFX906, "--depfile", "k.d", "--stamp", "k.d"], 2, "'k.d' would replace 'k.d'"),

@@ -89,7 +89,9 @@ def test_links_that_lead_elsewhere(tmp_path: Path, capsys: Capture) -> None:
     for made in (folder / "sub", elsewhere):
         made.mkdir(parents=True)
         (made / "b").write_bytes(BUNDLE)
+    (tmp_path / "text").write_text("no format that is searched")
     within = {"file": "sub/b", "in": "sub", "loop": ".", "none": "gone", "null": "/dev/null"}
+    within["text"] = "../text"
     outside = {"out": "../elsewhere", "sub/c": "../../elsewhere/b"}
     for name, target in (within | outside).items():
         (folder / name).symlink_to(target)
