@@ -118,6 +118,16 @@ def test_damaged_entry(project: Project) -> None:
     assert contents(project.folder, [*before]) == before
 
 
+def test_cache_that_is_filled_afterwards(project: Project) -> None:
+    """A CacheDir that ``--cache-force`` fills from current outputs serves all classes of them."""
+    body = "env.OffloadProgram('prog', 'runtime.c')\nenv.OffloadDeviceObject('k.hip')\n"
+    project.sconstruct("CacheDir('cache')\n" + body)
+    project.build("--cache-disable")
+    project.build("--cache-force")
+    project.build("-c")
+    assert not [action for action in project.done().actions if "Retrieved" not in action]
+
+
 PROGRAM = "env.OffloadProgram('prog', ['k.hip', 'runtime.c'])\n"
 
 

@@ -212,13 +212,21 @@ class PlainOutput(Input):
         return False
 
     def push_to_cache(self) -> Any:
-        """Store the file in a ``CacheDir``, with its digest."""
+        """Store the file in a ``CacheDir``, with its digest, unless the entry has one."""
+        file = None if self.nocache or compat.cache_is_readonly() else _digest_file(self)
+        is_known = file is not None and file.exists() and file.with_suffix("").exists()
         pushed = super().push_to_cache()
-        digest_file = None if self.nocache or compat.cache_is_readonly() else _digest_file(self)
-        if digest_file is not None and os.path.isdir(digest_file.parent):
-            with suppress(OffloadError), replace_file(digest_file) as out:  # as SCons, which warns
+        if file is not None and not is_known and os.path.isdir(file.parent):
+            with suppress(OffloadError), replace_file(file) as out:  # as SCons, which warns
                 out.write(_digest(self).encode())
         return pushed
+
+    def visited(self) -> None:
+        """Store the file's signature, and with ``--cache-populate`` the file in a ``CacheDir``."""
+        is_built = self.executor is None  # SCons has released it, and called `push_to_cache`
+        if SCons.CacheDir.cache_force and not is_built and compat.does_execute() and self.exists():
+            self.push_to_cache()
+        super().visited()
 
 
 def _digests_before(info: Any) -> list[str | None]:
@@ -314,12 +322,6 @@ class PassOutput(Output):
             return None
         records_of(self).record_post_actions()  # SCons calls `built` later
         return records_of(self).store(lambda: File.push_to_cache(self))
-
-    def visited(self) -> None:
-        """Store the result with ``--cache-populate``."""
-        super().visited()
-        if SCons.CacheDir.cache_force and not self.nocache:
-            records_of(self).store(lambda: None)
 
 
 def _digest_file(node: Node) -> Path | None:
