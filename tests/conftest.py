@@ -147,6 +147,14 @@ def run_tool(*command: str | Path, **options: Any) -> str:
     return done.stdout
 
 
+def as_ordinary_user(*command: str) -> list[str]:
+    """Return the command that runs another one without root's right to read and write any file."""
+    if os.getuid():
+        return [*command]
+    names = "-dac_override,-dac_read_search"
+    return [program("setpriv"), "--bounding-set", names, "--inh-caps", names, *command]
+
+
 def found_toolchain() -> Toolchain:
     """Return the compiler that builds find on this machine; it must be there in CI."""
     from offload_tool.errors import CompilerError

@@ -140,8 +140,9 @@ def with_cut_off(run: Runner, node: Any, stages: Stages) -> Runner:
 
     def run_in_stages(command: list[str], environment: dict[str, str]) -> int:
         output = Path(node.get_internal_path())
-        # Further actions would run on their own output.
-        keeps_output = not compat.has_more_actions(node)
+        # Further actions would run on their own output. A compiler can write no file that this user
+        # may not write, such as another user's in a shared folder.
+        keeps_output = not compat.has_more_actions(node) and os.access(output, os.W_OK)
         records_of(node).begin_stages(stages, keeps_output=keeps_output)
         if not stages.known_digest:
             output.unlink(missing_ok=True)

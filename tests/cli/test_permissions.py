@@ -16,11 +16,9 @@ import pytest
 
 import offload_tool
 from tests.cli.conftest import KERNEL
-from tests.conftest import program
+from tests.conftest import as_ordinary_user
 from tests.operations.fatbins import HOST, make_bundle
 
-CAPABILITIES = "-dac_override,-dac_read_search"
-WITHOUT = ["--bounding-set", CAPABILITIES, "--inh-caps", CAPABILITIES]
 LOCKED, UNLISTED = 0o000, 0o311
 COMMANDS = (
     *("list locked/x", "list locked", "list top", "check locked/x", "check top", "diff x locked/x"),
@@ -41,9 +39,7 @@ COMMANDS = (
 
 def run(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command of ours as an ordinary user."""
-    words = [sys.executable, "-m", "offload_tool", *command.split()]
-    if os.getuid() == 0:
-        words = [program("setpriv"), *WITHOUT, *words]
+    words = as_ordinary_user(sys.executable, "-m", "offload_tool", *command.split())
     environ = {**os.environ, **variables}
     return subprocess.run(words, env=environ, capture_output=True, text=True, check=False)
 

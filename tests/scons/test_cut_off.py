@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 
 import pytest
 
+from tests.conftest import as_ordinary_user, run_tool
 from tests.scons.conftest import SCONSTRUCT, Project, checkout
 
 OUTPUT = "k.gfx906.co"
@@ -104,6 +106,21 @@ def test_edits_of_objects(
     if all(expected):
         project.edit(name, new, "")
         project.assert_up_to_date()
+
+
+def test_output_that_may_not_be_written(project: Project) -> None:
+    """An object that this user may not write is removed first, as SCons does with all outputs."""
+    project.write("h.h", HEADER)
+    project.write("k.hip", SOURCE)
+    project.sconstruct("env.OffloadHostObject('k.hip')\n", HEAD).build()
+    project.edit("k.hip", "", "// the second compile is of two stages\n")
+    project.build()
+    (project.folder / "k.host.o").chmod(0o444)
+    before = project.read("k.host.o")
+    project.edit("k.hip", "return 1", "return 2")
+    command = as_ordinary_user(sys.executable, "-m", "SCons")
+    run_tool(*command, cwd=project.folder, env=project.environment)
+    assert project.read("k.host.o") != before
 
 
 def test_messages_of_the_backend_are_printed_each_time(built: Project) -> None:
