@@ -169,10 +169,15 @@ def _header_map(fs: FileSystem, name: Any, base: Any) -> list[Any]:
     return [file for file in (node, node.srcnode()) if file.isfile()][:1]
 
 
+def exact_file(fs: FileSystem, name: str) -> Node:
+    """Return the node of a file, by its path from the top folder; ``env.File`` substitutes."""
+    return fs.File(name, fs.Top)
+
+
 def file_node(fs: FileSystem, name: str) -> Node | None:
     """Return the node of a file, by its path from the top folder; None for a folder's name."""
     try:
-        return fs.File(name, fs.Top)
+        return exact_file(fs, name)
     except TypeError:
         return None
 

@@ -148,6 +148,14 @@ def test_compiled_sources(project: Project) -> None:
     assert done(project).count("HIP [gfx906]") == len(included)
 
 
+def test_cleaning(project: Project) -> None:
+    """``scons -c`` removes the manifest and the depfile of an output with a dollar in its name."""
+    project.sconstruct("env.OffloadDeviceObject('a$$b', 'k.hip', OFFLOAD_ARCH='gfx906')\n")
+    made = [project.write(name, "") for name in (".a$b.gfx906.co.manifest", "a$b.gfx906.co.d")]
+    project.done("-c")
+    assert [file for file in made if file.exists()] == []
+
+
 def test_line_feed_in_an_archive(project: Project) -> None:
     """A name that the format of archives has no place for is refused by name."""
     project.sconstruct(

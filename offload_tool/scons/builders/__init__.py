@@ -185,7 +185,7 @@ def offload_device_runtime(env: Environment, target_id: str) -> list[str]:
     if not compat.is_build():
         return ["libompdevice.a"]
     found = found_tools.device_runtimes(env, parse_target(target_id))
-    return [str(env.File(name, env.fs.Top)) for name in found]
+    return [str(compat.exact_file(env.fs, name)) for name in found]
 
 
 def offload_host_runtime(env: Environment) -> str | None:
@@ -232,7 +232,9 @@ def _runtime_flags(env: Environment, kind: str) -> dict[str, list[Any]]:
     return {
         "CPPDEFINES": [*found.defines],
         "CPPPATH": [*found.headers],
-        "LIBS": [env.File(name) if os.sep in name else name for name in found.libraries],
+        "LIBS": [
+            compat.exact_file(env.fs, name) if os.sep in name else name for name in found.libraries
+        ],
         "LIBPATH": folders,
         "RPATH": folders if found.is_shared else [],
     }

@@ -275,10 +275,10 @@ def _add_records(env: Environment, node: Node, unit: Unit, job: CompilePass, com
         info.records = PassRecords(node, job, command, flags)
         if keeps_temporaries(all_args(flags.now)):  # named after the source: one compile at a time
             stem = os.path.splitext(unit.source.name)[0]
-            env.SideEffect(env.File(f".{stem}.temporaries", env.fs.Top), node)
+            env.SideEffect(compat.exact_file(env.fs, f".{stem}.temporaries"), node)
     if not (compat.is_build() or node.noclean):  # the depfile is left by a failed compile
         names = (depfile_of(node), manifest_path(node.get_internal_path()))
-        env.Clean(node, [env.File(name, env.fs.Top) for name in names])
+        env.Clean(node, [compat.exact_file(env.fs, name) for name in names])
 
 
 def _flag_args(env: Environment, unit: Unit, job: CompilePass) -> FlagArgs:
@@ -366,7 +366,8 @@ def _device_libraries(env: Environment, unit: Unit, job: CompilePass) -> list[An
     def find() -> list[Any]:
         command, environment = _driver_command(env, unit, job)
         with compat.at_top(env):
-            return [env.File(name) for name in device_libraries(command, environment)]
+            found = device_libraries(command, environment)
+            return [compat.exact_file(env.fs, name) for name in found]
 
     return cached(env, like, find)
 

@@ -28,7 +28,7 @@ from offload_tool.formats.targets.bundle_entry_id import (
 from offload_tool.formats.targets.compile_target import CompileTarget
 from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.passes import registration
-from offload_tool.scons import actions, found_tools, offload_arch, settings, spawn
+from offload_tool.scons import actions, compat, found_tools, offload_arch, settings, spawn
 from offload_tool.scons.graph import units
 from offload_tool.scons.state.node_info import DeviceCode, code_of, info_of
 from offload_tool.scons.types import Environment, Node
@@ -310,7 +310,7 @@ def compiled_c(
     made = actions.REGISTER.first_free(
         env,
         names,
-        [env.File(source)],
+        [compat.exact_file(env.fs, source)],
         **spawn.toolchain_variables(env, found_tools.toolchain(env).cc),
         _OFFLOAD_REGISTER_FLAGS=flags,
     )

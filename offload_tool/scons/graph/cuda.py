@@ -194,7 +194,7 @@ def linked_objects(
     else:
         runtimes = nvlink.device_libraries("", found_tools.toolchain(env).cuda)
     own = [host for host in part.hosts if is_device_runtime(host)]
-    libraries = [] if own else [env.File(name) for name in runtimes]
+    libraries = [] if own else [compat.exact_file(env.fs, name) for name in runtimes]
     linked = _fatbin(env, stem.files(env, ".fatbin"), images, may_be_empty=True)
     variables = spawn.toolchain_variables(env, found_tools.toolchain(env).cc)
     variables["_OFFLOAD_LINK_LIBRARIES"] = [str(file) for file in own or libraries]
@@ -203,7 +203,8 @@ def linked_objects(
     given = {"variables": variables, "sources": len(part.sources), "library": library}
     embedded = actions.EMBED_LINKED_CUDA.first_free(env, names, files, **given)
     names = stem.files(env, ".registration$OBJSUFFIX")
-    files = [env.File(linked_fatbin.SOURCE), *part.sources, *part.registration_callers]
+    source = compat.exact_file(env.fs, linked_fatbin.SOURCE)
+    files = [source, *part.sources, *part.registration_callers]
     registration = actions.REGISTER_CUDA.first_free(env, names, files, **given)
     for node in (embedded, registration):
         env.Depends(node, libraries)
@@ -228,6 +229,6 @@ def _link_node(
         arguments=arguments,
     )
     env.Depends(node, env.Value(linker.identity))
-    env.Depends(node, [env.File(name) for name in linker.libraries])
+    env.Depends(node, [compat.exact_file(env.fs, name) for name in linker.libraries])
     label(env, node, "cuda", device)
     return node

@@ -396,7 +396,7 @@ def _openmp_link(
         _OFFLOAD_LINK_INPUTS=["$SOURCES", *libraries],
         _OFFLOAD_TARGET_ID=device.name,
     )
-    env.Depends(node, [env.File(name, env.fs.Top) for name in runtimes])
+    env.Depends(node, [compat.exact_file(env.fs, name) for name in runtimes])
     if libraries:
         info_of(node).flags = f"{own_flags} $_LIBDIRFLAGS $_LIBFLAGS"
     return node
