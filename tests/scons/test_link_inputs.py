@@ -338,7 +338,7 @@ def test_files_that_only_the_linker_finds(project: Project, builder: str, form: 
     project.sconstruct(LINK.format(builder, link))
     assert f"'{found}' has relocatable HIP code, which 'prog' is" in project.fails("-Q").errors
     assert not (project.folder / "prog").exists()
-    assert not (project.folder / "prog.link.d").exists()
+    assert not (project.folder / ".prog.link.d").exists()
     assert (project.folder / "own.d").exists() == (form == "own_depfile")
     how = f"OFFLOAD_LIBS=['{found}'], LINKFLAGS={flags[:1]}"
     project.sconstruct(LINK.format("OffloadProgram", how)).build_once()
@@ -350,7 +350,14 @@ def test_failed_link(project: Project) -> None:
     project.write("main.c", "int missing(void);\nint main(void) { return missing(); }\n")
     project.sconstruct("env.Program('prog', 'main.c')\n")
     assert "missing" in project.fails("-Q").errors
-    assert not (project.folder / "prog.link.d").exists()
+    assert not (project.folder / ".prog.link.d").exists()
+
+
+def test_long_name(project: Project) -> None:
+    """A program whose name is nearly as long as names may be is linked, and its depfile removed."""
+    project.write("main.c", "int main(void) { return 0; }\n")
+    project.sconstruct(f"env.Program({'n' * 250!r}, 'main.c')\n").done()
+    assert [*project.folder.glob("*.d")] == []
 
 
 def test_linker_that_lists_nothing(project: Project) -> None:

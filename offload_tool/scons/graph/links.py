@@ -12,6 +12,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from offload_tool.clang.job_plan import kind_of_job
 from offload_tool.clang.options import PROGRAMS, ROOT, TRIPLE, with_values
 from offload_tool.errors import UsageError
 from offload_tool.formats.targets.compile_target import CompileTarget
+from offload_tool.io.paths import sibling
 from offload_tool.passes import hip, openmp
 from offload_tool.passes.languages import LANGUAGES
 from offload_tool.passes.source_kind import KINDS
@@ -249,7 +251,7 @@ def depfile_flags(
 
 
 def _depfile_of(made: Any) -> str:
-    return f"{made}.link.d"
+    return sibling(str(made), ".link.d")
 
 
 def _link_args(given: actions.Operands) -> list[str]:
@@ -324,7 +326,8 @@ _unread = set[str]()
 @atexit.register
 def _remove_depfiles() -> None:
     for name in _unread:
-        Path(name).unlink(missing_ok=True)
+        with suppress(OSError):
+            Path(name).unlink(missing_ok=True)
 
 
 def link_node(
