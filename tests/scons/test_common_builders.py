@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.scons.conftest import ALL, BUNDLE, KERNEL, RUNTIME, SCONSTRUCT, Project, passes
@@ -125,6 +127,19 @@ def test_ninja_tool(project: Project, body: str) -> None:
     assert "offload-tool compile" in run.errors
     assert "project/SConstruct" in run.errors.splitlines()[-1]
     assert not (project.folder / "build.ninja").exists()
+
+
+def test_compilation_database_of_scons(project: Project) -> None:
+    """SCons's tool ``compilation_db`` has the commands that run, and no others."""
+    body = (
+        "env.OffloadProgram('p', 'runtime.c')\n"
+        "env.OffloadProgram('q', 'runtime.c', CPPDEFINES=['OTHER'])\n"
+        "env.CompilationDatabase('commands.json')\n"
+    )
+    head = SCONSTRUCT.replace('"default"', '"default", "compilation_db"')
+    project.sconstruct(body, head).done("commands.json")
+    entries = json.loads(project.read("commands.json"))
+    assert [entry["output"] for entry in entries] == ["runtime.o", "runtime.q.o"]
 
 
 def test_ninja_tool_that_is_not_in_use(project: Project) -> None:

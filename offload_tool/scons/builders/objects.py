@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
@@ -101,7 +100,8 @@ def plain_objects(env: Environment, node: Node, owner: units.Owner) -> list[Any]
     if key not in known:
         variables = {**commands, **spawn.toolchain_variables(env)}
         variables["_CPPINCFLAGS"] = "$( $_OFFLOAD_INCLUDES $)"
-        made = _plain_object(env, node, owner, variables)
+        taken = {item for made in known.values() for item in made}
+        made = _plain_object(env, node, owner, variables, taken)
         adopt_plain(made, command)
         for item in made:
             declared_passes(env).add(item, node, command, "host")
@@ -111,20 +111,23 @@ def plain_objects(env: Environment, node: Node, owner: units.Owner) -> list[Any]
 
 
 def _plain_object(
-    env: Environment, node: Node, owner: units.Owner, variables: dict[str, Any]
+    env: Environment, node: Node, owner: units.Owner, variables: dict[str, Any], taken: set[Node]
 ) -> Any:
-    """Declare the object of a C or C++ source, named after `owner` if the plain name is taken."""
+    """Declare the object of a C or C++ source, named after `owner` if the plain name is taken.
+
+    SCons's builder tells that only after it has called emitters, one of which may record a command:
+    that of the tool ``compilation_db``. It is not tried for names that our objects have `taken`.
+    """
     builder = builder_of_scons(env, "SharedObject" if owner.is_shared else "StaticObject")
-    try:
-        return builder(env, None, node, **variables)
-    except SCons.Errors.UserError:
-        suffix = env.Override(variables).subst("$SHOBJSUFFIX" if owner.is_shared else "$OBJSUFFIX")
-        for name in itertools.islice(units.Stem.of(node, owner).files(env, suffix), 1, None):
-            try:
-                return builder(env, name, node, **variables)
-            except SCons.Errors.UserError:
-                continue
-        raise
+    suffix = env.Override(variables).subst("$SHOBJSUFFIX" if owner.is_shared else "$OBJSUFFIX")
+    plain, *others = units.Stem.of(node, owner).files(env, suffix)
+    errors = []
+    for name in [each for each in (plain, *others) if each not in taken] or [plain]:
+        try:
+            return builder(env, None if name is plain else name, node, **variables)
+        except SCons.Errors.UserError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def offload_archive(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
