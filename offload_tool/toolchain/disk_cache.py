@@ -187,19 +187,30 @@ def _file_of(key: Sequence[str]) -> str:
 
 @functools.cache
 def package_state(package: str = PACKAGE) -> str:
-    """Return a checksum of names, times and sizes of all the package's modules."""
+    """Return a checksum of names, times and sizes of all the package's modules.
+
+    Of a package in a zip file, such as that of ``zipapp``, it is of this file.
+    """
     parts = []
     folders = [package]
+    if not os.path.isdir(package):
+        folders, archive = [], package
+        while not os.path.lexists(archive):
+            archive = os.path.dirname(archive)
+        parts.append(_described(archive, os.stat(archive)))
     while folders:
         with os.scandir(folders.pop()) as items:
             for item in items:
                 if item.name.endswith(".py"):
-                    found = item.stat()
-                    parts.append(f"{item.path} {found.st_mtime_ns} {found.st_size} {found.st_ino}")
+                    parts.append(_described(item.path, item.stat()))
                 elif item.name != "__pycache__" and "." not in item.name and item.is_dir():
                     folders.append(item.path)
     text = "\n".join(sorted(parts))
     return f"{binascii.crc32(text.encode(errors='surrogateescape')):08x}"
+
+
+def _described(path: str, found: os.stat_result) -> str:
+    return f"{path} {found.st_mtime_ns} {found.st_size} {found.st_ino}"
 
 
 def _state(path: str) -> list[int] | None:

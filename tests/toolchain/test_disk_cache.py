@@ -129,6 +129,18 @@ def test_every_module_counts(tmp_path: Path) -> None:
     package_state.cache_clear()
 
 
+def test_package_in_a_zip_file(tmp_path: Path) -> None:
+    """Of a package that Python imports from an archive, the archive counts."""
+    archive = tmp_path / "tool.pyz"
+    states = set()
+    for content in (b"PK", b"PK, longer"):
+        archive.write_bytes(content)
+        package_state.cache_clear()
+        states.add(package_state(str(archive / "offload_tool")))
+    package_state.cache_clear()
+    assert len(states) == 2
+
+
 def test_bounded(oracle: _Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of too many results, those used longest ago go; what is used again stays."""
     monkeypatch.setattr("offload_tool.toolchain.disk_cache._MOST_RESULTS", 4)
