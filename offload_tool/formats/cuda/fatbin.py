@@ -404,8 +404,11 @@ def decompressed(
 
 
 def _from_lz4(data: memoryview, packed: Packed, path: StrPath | None) -> bytes:
-    import lz4.block
-
+    try:
+        import lz4.block  # nothing else needs it
+    except ImportError as error:  # in a vendored copy of this package
+        message = "CUDA's fat binaries before CUDA 13 are unpacked with the package 'lz4'; "
+        raise UsageError(message + "install it") from error
     most = packed.stored_size * _LZ4_RATIO + _LZ4_LAST
     if packed.size > most:
         message = f"expected at most {most} bytes unpacked (what the LZ4 block can hold), found "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 
 import lz4.block
 import pytest
@@ -50,6 +51,14 @@ def test_entries() -> None:
     other = bytearray(cuda_fatbin())
     other[16] = 77
     assert images_of(other)[0].image_kind == "kind 77"
+
+
+def test_without_lz4(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of the package in a project may lack lz4, which is an error."""
+    monkeypatch.setitem(sys.modules, "lz4", None)
+    monkeypatch.setitem(sys.modules, "lz4.block", None)
+    with pytest.raises(UsageError, match="with the package 'lz4'; install it"):
+        content_of(cuda_fatbin(), images_of(cuda_fatbin())[1])
 
 
 LARGE = b"\xff\xff\xff\x7f"
