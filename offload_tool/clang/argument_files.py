@@ -30,13 +30,16 @@ from offload_tool.clang.options import (
     LINKER_SCRIPT,
     MODULE_FOLDER,
     NO_FILE,
+    OVERLAY,
     PROGRAMS,
+    REMAPS,
     does,
     prefixes,
     takes_next,
     values,
 )
 from offload_tool.clang.response_file import configuration_args, expand_command
+from offload_tool.io.file_digests import content_of
 
 T = TypeVar("T")
 _FOLDERS = ("--library-path", "--library-directory", "-L")
@@ -76,6 +79,7 @@ _PRECOMPILED = (".pch", ".gch")
 _PROFILE = "default.profdata"
 """``-fprofile-use`` reads it from the working directory, or from the directory that it names.
 Source: clang's user manual."""
+_NAMED_TRULY = re.compile(rb"use-external-names[\"']?\s*:\s*[\"']?true\b")
 MODULE_SUFFIX = ".pcm"
 """The suffix of the modules that clang finds by name in a directory. Source: clang's manual,
 "Standard C++ Modules"."""
@@ -95,6 +99,25 @@ def possible_files(args: Iterable[str]) -> tuple[str, ...]:
 def module_folders(args: Sequence[str]) -> tuple[str, ...]:
     """Return the directories of compiled modules that flags name."""
     return tuple(values(args, MODULE_FOLDER))
+
+
+def virtual_names(args: Iterable[str]) -> str:
+    """Return the argument or the overlay due to which depfiles name other files than those read.
+
+    An overlay does so unless each ``use-external-names`` in it is true; "" if nothing does. Source:
+    clang 19.1 and 22.1, observed.
+    """
+    given = all_args(args)
+    parts = [part for arg in given for part in arg.split(",")]
+    overlays = possible_files(given) if any(does(part, OVERLAY) for part in parts) else ()
+    remapped = (part for part in parts if does(part, REMAPS))
+    return next(itertools.chain(remapped, filter(_has_virtual_names, overlays)), "")
+
+
+def _has_virtual_names(overlay: str) -> bool:
+    text = content_of(overlay)
+    others = _NAMED_TRULY.sub(b"", text)
+    return b"use-external-names" in others
 
 
 def _modules_in(folder: str) -> Iterator[str]:

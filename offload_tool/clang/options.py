@@ -62,11 +62,13 @@ TEMPORARIES, REMOVED, STAGE, DEPFILE_ON, CUID, FAST_MATH, OPENMP, LINKED, TRIPLE
 LINKER_SCRIPT, PROGRAMS, ROOT, NATIVE, COMPILE_FOLDER, NO_FILE, ATTACHED_FILE, DEVICE_LINK = (
     1 << bit for bit in range(28, 36)
 )
-CONFIGURATION_FOLDER, MODULE_FOLDER = 1 << 47, 1 << 48
+CONFIGURATION_FOLDER, MODULE_FOLDER, OVERLAY, REMAPS = (1 << bit for bit in range(47, 51))
 """What it names:
 
 - CONFIGURATION_FOLDER: a directory of configuration files
 - MODULE_FOLDER: a directory of compiled modules
+- OVERLAY: an overlay of clang's virtual file system
+- REMAPS: two files, of which one is read under the name of the other
 - LINKER_SCRIPT: a linker script
 - PROGRAMS: a directory of programs
 - ROOT: a directory of GCC installations
@@ -96,7 +98,7 @@ _BY_EFFECT: tuple[tuple[int, str], ...] = (
     (READS, "-fsanitize-ignorelist -fthinlto-index -load"),
     (SIBLING | DRIVER | TEMPORARIES, "--save-temps -save-temps"),
     (ELSEWHERE | DRIVER | NEXT | REMOVED, "--serialize-diagnostics -serialize-diagnostics"),
-    (HEADERS | NEXT, "--vfsoverlay"),
+    (HEADERS | OVERLAY | NEXT, "--vfsoverlay"),
     (ELSEWHERE | DRIVER | REPORTS | NEXT | REMOVED, "-MJ"),
     (WRITES, "-coverage-notes-file= -fthin-link-bitcode= -stats-file="),
     (WRITES | NEXT, "-dependency-dot -diagnostic-log-file -header-include-file -opt-record-file"),
@@ -120,10 +122,12 @@ _BY_EFFECT: tuple[tuple[int, str], ...] = (
     # -- headers ---------------------------------------------------------------------------
     (FOLDER, "--embed-dir= -c-isystem -internal-externc-isystem -internal-iframework"),
     (FOLDER, "-internal-isystem"),
-    (HEADERS | NEXT, "-F -iframework -ivfsoverlay"),
+    (HEADERS | NEXT, "-F -iframework"),
+    (HEADERS | OVERLAY | ATTACHED_FILE | NEXT, "-ivfsoverlay"),
+    (HEADERS | REMAPS | NEXT, "-remap-file"),
     (FOLDER | NEXT | NO_FILE, "-I"),
     (FOLDER | NEXT, "-cxx-isystem -idirafter -iquote -isystem"),
-    (HEADERS | DRIVER | NEXT, "-vfsoverlay"),
+    (HEADERS | OVERLAY | ATTACHED_FILE | DRIVER | NEXT, "-vfsoverlay"),
     # -- depfiles --------------------------------------------------------------------------
     (DEPFILE | WHOLE, "--print-missing-file-dependencies"),
     (DEPFILE | WHOLE | DEPFILE_ON, "--write-dependencies --write-user-dependencies -MD -MMD"),

@@ -54,7 +54,7 @@ from offload_tool.manifest.key import Cause, Key, Reason
 from offload_tool.manifest.race_check import RaceCheck, Start
 from offload_tool.toolchain.disk_cache import kept_by_stat
 
-_VERSION = 9
+_VERSION = 10
 _IDENTITY = "@"
 """Separates an input's digest from its identity."""
 _REPLACED = {"": CHANGED}

@@ -18,7 +18,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 
-from offload_tool.clang.argument_files import all_args, possible_files
+from offload_tool.clang.argument_files import all_args, possible_files, virtual_names
 from offload_tool.clang.depfile import depfile_text
 from offload_tool.clang.options import SHOWN, does
 from offload_tool.errors import UsageError
@@ -53,7 +53,8 @@ def run_launched(
     """Run a pass behind a launcher; return its status. A failed preprocessor prevents hits."""
     if not launcher:
         return run(launcher, command)
-    if any(does(arg, SHOWN) for arg in all_args(command.argv())):
+    args = all_args(command.argv())
+    if any(does(arg, SHOWN) for arg in args) or virtual_names(args):
         return run((), command)
     # Without a depfile, a pass reads only its source.
     read = preprocess(command, environment) if command.depfile else []

@@ -15,6 +15,7 @@ from offload_tool.clang.argument_files import (
     linked_files,
     linker_depfile,
     possible_files,
+    virtual_names,
 )
 
 
@@ -62,6 +63,30 @@ def test_spellings(args: Sequence[str], name: str) -> None:
 def test_no_files(word: str) -> None:
     """Macros, warnings and search folders name no files."""
     assert possible_files([word]) == ()
+
+
+@pytest.mark.parametrize(
+    ("args", "text", "expected"),
+    [
+        (["-ivfsoverlay", "o.yaml"], "{'use-external-names': false}", "o.yaml"),
+        (["-ivfsoverlayo.yaml"], "\"use-external-names\" : 'false'", "o.yaml"),
+        (["--vfsoverlay=o.yaml"], "use-external-names:\n  no", "o.yaml"),
+        (["-Xclang", "-ivfsoverlay", "-Xclang", "o.yaml"], "use-external-names: 0", "o.yaml"),
+        (["-Wp,-ivfsoverlay,o.yaml"], "use-external-names: 0", "o.yaml"),
+        (["-ivfsoverlay", "o.yaml"], "use-external-names: true, use-external-names: no", "o.yaml"),
+        (["-ivfsoverlay", "o.yaml"], "{'use-external-names': 'true'}", ""),
+        (["-ivfsoverlay", "o.yaml"], "{}", ""),
+        (["-include", "o.yaml"], "use-external-names: false", ""),
+        (["-Xclang", "-remap-file", "-Xclang", "a;b"], "", "-remap-file"),
+    ],
+)
+def test_virtual_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], text: str, expected: str
+) -> None:
+    """Depfiles name the files read, unless an overlay or a flag has them read by other names."""
+    monkeypatch.chdir(tmp_path)
+    Path("o.yaml").write_text(text)
+    assert virtual_names(args) == expected
 
 
 def test_folders_of_the_sysroot() -> None:

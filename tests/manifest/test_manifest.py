@@ -44,7 +44,7 @@ RECORDS = st.builds(
     earlier=st.tuples(st.dictionaries(TEXTS, DIGESTS)),
 )
 VALUE = {
-    "version": 9,
+    "version": 10,
     "key": {},
     "files": {},
     "inputs": {},

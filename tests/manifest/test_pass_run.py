@@ -468,6 +468,15 @@ def test_what_a_run_tells(one: Pass) -> None:
     assert run.reason is None
 
 
+def test_virtual_names(one: Pass) -> None:
+    """A pass that reads a file by another name than its own runs each time."""
+    one.args = [*one.args, "-Xclang", "-ivfsoverlay", "-Xclang", "words"]
+    shell("echo 'use-external-names: false' >words")
+    one.compile()
+    run = PassRun(one, DigestCache())
+    assert (run.is_current(), str(run.reason)) == (False, "its inputs are not fully known")
+
+
 def test_manifests_that_may_not_be_written(one: Pass) -> None:
     """Nothing is written then; a verdict stands where a record cannot be saved."""
     one.may_write = False

@@ -143,9 +143,9 @@ def test_source_that_fails(folder: Path) -> None:
     assert one.key != two.key
 
 
-@pytest.mark.parametrize("flag", ["-fembed-bitcode", "--offload-arch=amdgcnspirv"])
-def test_output_with_the_command(flag: str) -> None:
-    """An output that contains the command, and so the folder, is not taken from a cache."""
+@pytest.mark.parametrize("flag", ["-fembed-bitcode", "--offload-arch=amdgcnspirv", "-remap-file"])
+def test_what_no_cache_knows(flag: str) -> None:
+    """No cache has an output with the command, and so the folder, or of files by other names."""
     seen: list[Sequence[str]] = []
     command = Command(("clang++",), (flag, "-c"), "k.o", "k.hip")
     run_launched(("cache",), command, {}, "a compiler", lambda *run: seen.append(run[0]) or 0)
