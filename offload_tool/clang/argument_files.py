@@ -25,6 +25,7 @@ from offload_tool.clang.options import (
     FOLDER,
     FOR_LINKER,
     FOR_OTHERS,
+    FRONT_END,
     LIBRARY,
     LINKER,
     LINKER_SCRIPT,
@@ -40,6 +41,7 @@ from offload_tool.clang.options import (
 )
 from offload_tool.clang.response_file import configuration_args, expand_command
 from offload_tool.io.file_digests import content_of
+from offload_tool.io.paths import names_in
 
 T = TypeVar("T")
 _FOLDERS = ("--library-path", "--library-directory", "-L")
@@ -88,12 +90,15 @@ MODULE_SUFFIX = ".pcm"
 def possible_files(args: Iterable[str]) -> tuple[str, ...]:
     """Return a command's response files, and all parts of arguments that may name a file.
 
-    All modules in a directory of such count, as the depfile names none.
+    All modules in a directory of such count, as the depfile names none, and so do all precompiled
+    headers.
     """
     found = expand_command(args)
+    named = _files_among(found.args)
     maps = filter(os.path.isfile, (arg[2:] for arg in found.args if arg.startswith("-I")))
     modules = (name for folder in module_folders(found.args) for name in _modules_in(folder))
-    return tuple(dict.fromkeys([*found.files, *_files_among(found.args), *maps, *modules]))
+    pchs = _precompiled_in(found.args, named)
+    return tuple(dict.fromkeys([*found.files, *named, *maps, *modules, *pchs]))
 
 
 def module_folders(args: Sequence[str]) -> tuple[str, ...]:
@@ -123,6 +128,16 @@ def _has_virtual_names(overlay: str) -> bool:
 def _modules_in(folder: str) -> Iterator[str]:
     for parent, _, names in os.walk(folder):
         yield from (f"{parent}/{name}" for name in sorted(names) if name.endswith(MODULE_SUFFIX))
+
+
+def _precompiled_in(args: Sequence[str], named: Iterable[str]) -> Iterator[str]:
+    """Yield the files in directories of precompiled headers, of which clang takes a suitable one.
+
+    Source: clang 22.1.8, observed.
+    """
+    of_front_end = values([arg for arg in args if arg != "-Xclang"], FRONT_END)
+    for folder in (*(name for name in named if name.endswith(_PRECOMPILED)), *of_front_end):
+        yield from (f"{folder}/{name}" for name in sorted(names_in(folder or os.curdir)))
 
 
 @functools.lru_cache(maxsize=256)

@@ -7,7 +7,6 @@ It is not cached for flags by which the driver reads files or queries the machin
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,12 +18,14 @@ from offload_tool.clang.options import (
     CONFIGURATION,
     CUID,
     DEPFILE,
+    FRONT_END,
     JOB_DEPFILE,
     READS,
     TARGETS,
     WRITES,
     does,
     takes_next,
+    values,
     without_values,
 )
 from offload_tool.clang.response_file import expand_command
@@ -38,7 +39,6 @@ _MARK = "\0folder"
 _NATIVE = "native"
 _FIXED_CUID = "-fuse-cuid=none"
 _CONFIGURED = "Configuration file: "
-_INCLUDE = "-include"
 _PRECOMPILED = (".pch", ".gch")
 """``-include F`` reads F with such a suffix, if the driver finds it."""
 
@@ -99,7 +99,8 @@ def find_plan(command: Sequence[str], environ: Mapping[str, str], queries: Queri
         from offload_tool.toolchain.installations import installation_folders
 
         yield from installation_folders(environ)
-        yield from (f"{name}{suffix}" for name in _included(given) for suffix in _PRECOMPILED)
+        included = [*values(given, FRONT_END)]
+        yield from (f"{name}{suffix}" for name in included for suffix in _PRECOMPILED)
 
     program = program_of(command, environ)
     if program is None or _is_uncertain(given):
@@ -151,12 +152,6 @@ def _is_uncertain(args: Sequence[str]) -> bool:
         or arg == _NATIVE
         for arg in args
     )
-
-
-def _included(args: Sequence[str]) -> list[str]:
-    """Return the files that the driver may replace by a precompiled header."""
-    found = [after for arg, after in itertools.pairwise(args) if arg == _INCLUDE]
-    return found + [arg[len(_INCLUDE) :] for arg in args if arg.startswith(_INCLUDE)]
 
 
 def _cuid(args: Sequence[str], environ: Mapping[str, str]) -> list[str]:

@@ -59,6 +59,25 @@ def test_spellings(args: Sequence[str], name: str) -> None:
     assert name in possible_files(args)
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["-include", "x.h"],
+        ["--include=x.h"],
+        ["-include-pch", "x.h.pch"],
+        ["-Xclang", "-include-pch", "-Xclang", "x.h.pch/."],
+    ],
+)
+def test_folder_of_precompiled_headers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str]
+) -> None:
+    """Each file in it may be the one that clang reads."""
+    monkeypatch.chdir(tmp_path)
+    Path("x.h.pch").mkdir()
+    Path("x.h.pch/gfx906").touch()
+    assert any(Path(name) == Path("x.h.pch/gfx906") for name in possible_files(args))
+
+
 @pytest.mark.parametrize("word", ["-DNAME=file", "-UNAME", "-Ifolder", "-Wfile", "-std=c++17"])
 def test_no_files(word: str) -> None:
     """Macros, warnings and search folders name no files."""
