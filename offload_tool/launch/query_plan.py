@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from offload_tool.clang.driver import PLAN, terminal_args
+from offload_tool.clang.environment import commands_in_output
 from offload_tool.clang.job_plan import DriverPlan, UnknownPlanError, read_plan
 from offload_tool.clang.options import (
     CONFIGURATION,
@@ -28,7 +29,7 @@ from offload_tool.clang.options import (
     values,
     without_values,
 )
-from offload_tool.clang.response_file import expand_command
+from offload_tool.clang.response_file import configuration_args, expand_command
 from offload_tool.errors import UsageError
 from offload_tool.launch.passthrough import why_args_not_split, why_unknown
 from offload_tool.launch.scheduler import Queries
@@ -84,6 +85,7 @@ def find_plan(command: Sequence[str], environ: Mapping[str, str], queries: Queri
         nonlocal is_configured
         text = _query([command[0], PLAN, *args], queries)
         is_configured = _CONFIGURED in text
+        _check_configuration(text)
         plan, notes = _with_each_link(text, queries)
         plan.rename(folder, _MARK)
         return {"plan": plan.as_value(), "notes": [note.replace(folder, _MARK) for note in notes]}
@@ -125,6 +127,16 @@ def _query(command: Sequence[str], queries: Queries) -> str:
     return text
 
 
+def _check_configuration(text: str) -> None:
+    """Raise PassedThroughError for an option in configuration files that rules out a split."""
+    from offload_tool.toolchain.identity import all_configuration_files, configuration_files
+
+    for name in all_configuration_files(configuration_files(text)):
+        reason = why_args_not_split(configuration_args(name))
+        if reason:
+            raise PassedThroughError(f"'{name}': {reason}")
+
+
 def _with_each_link(text: str, queries: Queries) -> tuple[DriverPlan, list[str]]:
     """Parse the driver's output; replace the new driver's one link for all targets by theirs."""
     notes = []
@@ -132,6 +144,8 @@ def _with_each_link(text: str, queries: Queries) -> tuple[DriverPlan, list[str]]
         plan = read_plan(text)
     except UnknownPlanError as error:
         raise PassedThroughError(str(error)) from error
+    if any(PLAN in recorded for job in plan.jobs for recorded in commands_in_output(job.args)):
+        raise PassedThroughError("the output contains the command as the driver gets it")
     if any(job.kind == "linker-wrapper" for job in plan.jobs):
         from offload_tool.launch.linker_wrapper import link_each_target
 

@@ -7,10 +7,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from offload_tool.launch.passthrough import find_hipcc, why_args_not_split
+from offload_tool.launch.query_plan import PassedThroughError, find_plan
+from offload_tool.launch.scheduler import Queries
 from tests.conftest import ROOT, Tool, program, run_tool, try_tool
 from tests.launch.compiles import (
     CUID,
@@ -154,6 +157,32 @@ COMPILE = ("-c", "s.hip", "-o", "s.o")
 def test_words_that_pass(word: str) -> None:
     """Files that are open already, and the driver's own reports, are no matter of jobs."""
     assert word in why_args_not_split(["-c", word])
+
+
+_JOBS = """ "clang" "-cc1" "-triple" "amdgcn-amd-amdhsa" "-o" "f/image" "s.hip"
+ "clang" "-cc1" "-record-command-line" "clang -###" "-embed" "f/image" "-o" "s.o" "s.hip"
+"""
+
+
+@pytest.mark.parametrize(
+    ("plan", "reason"),
+    [
+        ("Configuration file: clang.cfg", "'more.cfg': '-MJ' asks for something else"),
+        (_JOBS, "the output contains the command as the driver gets it"),
+    ],
+)
+def test_words_of_the_driver_itself(
+    plan: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Configuration files that the driver finds have the same effect as arguments."""
+    monkeypatch.chdir(tmp_path)
+    Path("clang.cfg").write_text("@more.cfg")
+    Path("more.cfg").write_text("-MJ x.json # a report")
+    Path("clang").touch(mode=0o755)
+    queries = Queries("f", cast("Any", None), {})
+    monkeypatch.setattr(queries, "run", lambda _: [plan])
+    with pytest.raises(PassedThroughError, match=reason):
+        find_plan(["./clang", "-c", "s.hip"], {}, queries)
 
 
 @pytest.mark.llvm
