@@ -33,7 +33,7 @@ from offload_tool.clang.options import (
     NO_FILE,
     OVERLAY,
     PROGRAMS,
-    REMAPS,
+    UNLISTED,
     does,
     prefixes,
     takes_next,
@@ -106,17 +106,17 @@ def module_folders(args: Sequence[str]) -> tuple[str, ...]:
     return tuple(values(args, MODULE_FOLDER))
 
 
-def virtual_names(args: Iterable[str]) -> str:
-    """Return the argument or the overlay due to which depfiles name other files than those read.
+def unlisted_by(args: Iterable[str]) -> str:
+    """Return the argument or the overlay due to which depfiles do not list all files read, or "".
 
-    An overlay does so unless each ``use-external-names`` in it is true; "" if nothing does. Source:
-    clang 19.1 and 22.1, observed.
+    An overlay hides names unless each ``use-external-names`` in it is true. Source: clang 22.1,
+    observed.
     """
     given = all_args(args)
     parts = [part for arg in given for part in arg.split(",")]
     overlays = possible_files(given) if any(does(part, OVERLAY) for part in parts) else ()
-    remapped = (part for part in parts if does(part, REMAPS))
-    return next(itertools.chain(remapped, filter(_has_virtual_names, overlays)), "")
+    unlisted = (part for part in parts if does(part, UNLISTED))
+    return next(itertools.chain(unlisted, filter(_has_virtual_names, overlays)), "")
 
 
 def _has_virtual_names(overlay: str) -> bool:

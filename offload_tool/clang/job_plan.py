@@ -363,7 +363,7 @@ def keeps_temporaries(args: Iterable[str]) -> bool:
 def side_files(
     command: Sequence[str], environment: Mapping[str, str], output: str
 ) -> dict[str, bool]:
-    """Return the files other than `output` that a compile has written, as it spells them.
+    """Return the files but `output`, and folders, that a compile has written, as it spells them.
 
     These are split DWARF, traces, reports and temporaries; the driver's plan names them. The value
     is True if the file is named after the output, so that no other compile writes it.
@@ -382,4 +382,4 @@ def side_files(
             found[local] = local.startswith(stem)
         for written in option_values(args, "-o"):  # temporaries that are not kept are gone
             found |= dict.fromkeys({written, f"{written}{_RESOLUTION_SUFFIX}"} - {output}, False)
-    return {name: own for name, own in found.items() if os.path.isfile(name)}
+    return {name: own for name, own in found.items() if os.path.exists(name)}

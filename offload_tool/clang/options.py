@@ -62,13 +62,13 @@ TEMPORARIES, REMOVED, STAGE, DEPFILE_ON, CUID, FAST_MATH, OPENMP, LINKED, TRIPLE
 LINKER_SCRIPT, PROGRAMS, ROOT, NATIVE, COMPILE_FOLDER, NO_FILE, ATTACHED_FILE, DEVICE_LINK = (
     1 << bit for bit in range(28, 36)
 )
-CONFIGURATION_FOLDER, MODULE_FOLDER, OVERLAY, REMAPS = (1 << bit for bit in range(47, 51))
+CONFIGURATION_FOLDER, MODULE_FOLDER, OVERLAY, UNLISTED = (1 << bit for bit in range(47, 51))
 """What it names:
 
 - CONFIGURATION_FOLDER: a directory of configuration files
 - MODULE_FOLDER: a directory of compiled modules
 - OVERLAY: an overlay of clang's virtual file system
-- REMAPS: two files, of which one is read under the name of the other
+- UNLISTED: how files are read that no depfile lists, or by another name, and that no option names
 - LINKER_SCRIPT: a linker script
 - PROGRAMS: a directory of programs
 - ROOT: a directory of GCC installations
@@ -102,6 +102,8 @@ _BY_EFFECT: tuple[tuple[int, str], ...] = (
     (ELSEWHERE | DRIVER | REPORTS | NEXT | REMOVED, "-MJ"),
     (WRITES, "-coverage-notes-file= -fthin-link-bitcode= -stats-file="),
     (WRITES | NEXT, "-dependency-dot -diagnostic-log-file -header-include-file -opt-record-file"),
+    (WRITES, "-dump-minimization-hints= -fverify-debuginfo-preserve-export= --symbol-graph-dir="),
+    (WRITES | NEXT, "-module-dependency-dir"),
     (WRITES | NEXT, "-serialize-diagnostic-file -split-dwarf-output -stack-usage-file"),
     (ELSEWHERE | DRIVER | REPORTS | NEXT, "-dumpdir -gen-cdb-fragment-path"),
     (ELSEWHERE | OTHER_JOB, "-emit-pch"),
@@ -124,7 +126,8 @@ _BY_EFFECT: tuple[tuple[int, str], ...] = (
     (FOLDER, "-internal-isystem"),
     (HEADERS | NEXT, "-F -iframework"),
     (HEADERS | OVERLAY | ATTACHED_FILE | NEXT, "-ivfsoverlay"),
-    (HEADERS | REMAPS | NEXT, "-remap-file"),
+    (HEADERS | UNLISTED | NEXT, "-remap-file"),
+    (HEADERS | UNLISTED, "-fapinotes"),
     (FOLDER | NEXT | NO_FILE, "-I"),
     (FOLDER | NEXT, "-cxx-isystem -idirafter -iquote -isystem"),
     (HEADERS | OVERLAY | ATTACHED_FILE | DRIVER | NEXT, "-vfsoverlay"),
@@ -218,7 +221,7 @@ _BY_EFFECT: tuple[tuple[int, str], ...] = (
     (NEXT, "-fexperimental-openacc-macro-override -filelist -fmodules-user-build-path -framework"),
     (NEXT, "-ftrapv-handler -G -hlsl-entry -iapinotes-modules -iframeworkwithsysroot"),
     (NEXT, "-imultilib -iprefix -isystem-after -iwithprefix -iwithprefixbefore"),
-    (NEXT, "-iwithsysroot -L -meabi -mmlir -module-dependency-dir -mthread-model -o --param"),
+    (NEXT, "-iwithsysroot -L -meabi -mmlir -mthread-model -o --param"),
     (NEXT, "-rpath -stdlib++-isystem -u -undefined -validator-version -x -Xanalyzer -Xassembler"),
     (NEXT, "-Xclang -Xclangas -Xcuda-fatbinary -Xcuda-ptxas -Xopenmp-target -Xpreprocessor"),
 )

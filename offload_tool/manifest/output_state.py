@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from offload_tool.clang.argument_files import all_args, finds_libraries, options_of, possible_files
 from offload_tool.clang.environment import ImplicitInputs
-from offload_tool.clang.options import DEPFILE, ELSEWHERE, LIBRARY, LINKER, SIBLING, does
+from offload_tool.clang.options import DEPFILE, ELSEWHERE, LIBRARY, LINKER, SIBLING, WRITES, does
 from offload_tool.formats.magic import THIN_ARCHIVE
 from offload_tool.io.file_digests import DigestCache, content_of
 from offload_tool.manifest.inputs import general_args
@@ -22,7 +22,7 @@ from offload_tool.manifest.manifest import PassRecord
 from offload_tool.manifest.pass_run import PassRun, Resolver
 from offload_tool.toolchain.identity import configuring_files
 
-WRITES_FILES = SIBLING | ELSEWHERE | LINKER | DEPFILE
+WRITES_FILES = SIBLING | ELSEWHERE | LINKER | WRITES | DEPFILE
 """Options with further outputs, or with outputs that several runs share."""
 
 

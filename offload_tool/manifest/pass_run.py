@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from offload_tool.clang.argument_files import all_args, include_folders, virtual_names
+from offload_tool.clang.argument_files import all_args, include_folders, unlisted_by
 from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import DigestCache
 from offload_tool.manifest import manifest_path
@@ -237,7 +237,7 @@ class PassRun:
         if resolver.reads_headers:
             self.unknown_input = assembler_include(read, resolver.args)
         is_known = resolver.is_recordable and not self.unknown_input
-        is_known = is_known and not virtual_names(resolver.args)
+        is_known = is_known and not unlisted_by(resolver.args)
         side_outputs = resolver.side_outputs()
         bitcode = ""
         if self.stages is not None and is_known and not side_outputs:

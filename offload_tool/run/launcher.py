@@ -18,7 +18,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 
-from offload_tool.clang.argument_files import all_args, possible_files, virtual_names
+from offload_tool.clang.argument_files import all_args, possible_files, unlisted_by
 from offload_tool.clang.depfile import depfile_text
 from offload_tool.clang.options import SHOWN, does
 from offload_tool.errors import UsageError
@@ -54,7 +54,7 @@ def run_launched(
     if not launcher:
         return run(launcher, command)
     args = all_args(command.argv())
-    if any(does(arg, SHOWN) for arg in args) or virtual_names(args):
+    if any(does(arg, SHOWN) for arg in args) or unlisted_by(args):
         return run((), command)
     # Without a depfile, a pass reads only its source.
     read = preprocess(command, environment) if command.depfile else []

@@ -34,6 +34,7 @@ from offload_tool.clang.options import (
     READS,
     SIBLING,
     TARGETS,
+    WRITES,
     does,
     prefixes,
 )
@@ -50,7 +51,7 @@ CLIENT, ENVIRONMENT = "client.toml", "env"
 """Files of the folder that `config` writes, and `load_cluster` reads."""
 _NAMES = {"SCCACHE_CONF", "SCCACHE_SERVER_UDS", "OFFLOAD_CLANG", "OFFLOAD_IDENTITY"}
 # Options with further outputs, which would stay on the server, and other jobs.
-_WRITES_FILES = SIBLING | ELSEWHERE | LINKER | OTHER_JOB
+_WRITES_FILES = SIBLING | ELSEWHERE | LINKER | WRITES | OTHER_JOB
 _DEVICE_LIBRARIES = "HIP_DEVICE_LIB_PATH"
 _HIP_WRAPPER = "__clang_hip_runtime_wrapper.h"
 _PATH_VARIABLES = ("ROCM_PATH", "HIP_PATH", _DEVICE_LIBRARIES, "PATH")

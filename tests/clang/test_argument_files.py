@@ -15,7 +15,7 @@ from offload_tool.clang.argument_files import (
     linked_files,
     linker_depfile,
     possible_files,
-    virtual_names,
+    unlisted_by,
 )
 
 
@@ -97,15 +97,16 @@ def test_no_files(word: str) -> None:
         (["-ivfsoverlay", "o.yaml"], "{}", ""),
         (["-include", "o.yaml"], "use-external-names: false", ""),
         (["-Xclang", "-remap-file", "-Xclang", "a;b"], "", "-remap-file"),
+        (["-fapinotes-modules"], "", "-fapinotes-modules"),
     ],
 )
-def test_virtual_names(
+def test_unlisted_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], text: str, expected: str
 ) -> None:
-    """Depfiles name the files read, unless an overlay or a flag has them read by other names."""
+    """Depfiles name all files read, unless an overlay or a flag hides names."""
     monkeypatch.chdir(tmp_path)
     Path("o.yaml").write_text(text)
-    assert virtual_names(args) == expected
+    assert unlisted_by(args) == expected
 
 
 def test_folders_of_the_sysroot() -> None:

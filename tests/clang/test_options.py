@@ -71,7 +71,7 @@ def test_lld_knows_each(llvm: Tool) -> None:
             assert "unknown option" not in output(lld, name), name
 
 
-@pytest.mark.parametrize("name", prefixes(SIBLING | ELSEWHERE | LINKER))
+@pytest.mark.parametrize("name", prefixes(SIBLING | ELSEWHERE | LINKER | WRITES))
 def test_what_writes_stays(name: str) -> None:
     """A compile that writes another file is not kept without it, nor sent to another machine."""
     assert does(name, WRITES_FILES)

@@ -440,7 +440,10 @@ def test_genco(project: Project) -> None:
         ("-ftime-trace", "it also writes 's.json'"),
         ("-DNOW=__TIME__", "is of the time"),
         ("-MV", "is not known"),
-        ("-Xclang -remap-file -Xclang v.h;value.h", "virtual names, due to '-remap-file'"),
+        (
+            "-Xclang -remap-file -Xclang v.h;value.h",
+            "no depfile lists .* '-remap-file'",
+        ),
         ("", "OFFLOAD_LAUNCH_MEMORY=0"),
     ],
 )

@@ -468,7 +468,7 @@ def test_what_a_run_tells(one: Pass) -> None:
     assert run.reason is None
 
 
-def test_virtual_names(one: Pass) -> None:
+def test_unlisted_files(one: Pass) -> None:
     """A pass that reads a file by another name than its own runs each time."""
     one.args = [*one.args, "-Xclang", "-ivfsoverlay", "-Xclang", "words"]
     shell("echo 'use-external-names: false' >words")

@@ -19,7 +19,7 @@ from SCons.Node.FS import Base
 from offload_tool.clang import job_plan
 from offload_tool.clang.argument_files import all_args, finds_libraries, possible_files, programs_in
 from offload_tool.clang.environment import ImplicitInputs, processor_of
-from offload_tool.clang.options import SIBLING, does
+from offload_tool.clang.options import SIBLING, WRITES, does
 from offload_tool.errors import CompilerError
 from offload_tool.io.file_digests import DigestCache, digest_of, is_system_path
 from offload_tool.manifest import inputs
@@ -280,7 +280,7 @@ class NodeResolver(Resolver):
     @property
     def writes_more(self) -> bool:
         """Whether the pass has further outputs."""
-        return any(does(arg, SIBLING) for arg in all_args(self.args))
+        return any(does(arg, SIBLING | WRITES) for arg in all_args(self.args))
 
     def side_outputs(self) -> dict[str, str]:
         """Return the digest of each further output; "" if other passes write it, too."""
