@@ -153,9 +153,12 @@ def test_little_is_loaded(tmp_path: Path) -> None:
 COMPILE = ("-c", "s.hip", "-o", "s.o")
 
 
-@pytest.mark.parametrize("word", ["/dev/stdin", "@/dev/fd/63", "-include/dev/stdin", "-MJa.json"])
+@pytest.mark.parametrize(
+    "word",
+    ["/dev/stdin", "@/dev/fd/63", "-include/dev/stdin", "-MJa.json", "-Eonly", "-ast-dump=json"],
+)
 def test_words_that_pass(word: str) -> None:
-    """Files that are open already, and the driver's own reports, are no matter of jobs."""
+    """Open files, the driver's own reports and other jobs are no matter of a plan's jobs."""
     assert word in why_args_not_split(["-c", word])
 
 
