@@ -33,7 +33,9 @@ from offload_tool.clang.options import (
     NO_FILE,
     OVERLAY,
     PROGRAMS,
+    READS,
     UNLISTED,
+    WRITES,
     does,
     prefixes,
     takes_next,
@@ -131,12 +133,16 @@ def _modules_in(folder: str) -> Iterator[str]:
 
 
 def _precompiled_in(args: Sequence[str], named: Iterable[str]) -> Iterator[str]:
+    of_front_end = values([arg for arg in args if arg != "-Xclang"], FRONT_END)
+    yield from _within((*(name for name in named if name.endswith(_PRECOMPILED)), *of_front_end))
+
+
+def _within(folders: Iterable[str]) -> Iterator[str]:
     """Yield the files in directories of precompiled headers, of which clang takes a suitable one.
 
     Source: clang 22.1.8, observed.
     """
-    of_front_end = values([arg for arg in args if arg != "-Xclang"], FRONT_END)
-    for folder in (*(name for name in named if name.endswith(_PRECOMPILED)), *of_front_end):
+    for folder in folders:
         yield from (f"{folder}/{name}" for name in sorted(names_in(folder or os.curdir)))
 
 
@@ -163,7 +169,7 @@ def include_folders(
     found = []
     for arg, following in itertools.pairwise((*args, "")):
         for flag in flags:
-            if arg == flag and following:
+            if arg == flag.removesuffix("=") and following:
                 found.append(following)
             elif arg != flag and arg.startswith(flag):
                 found.append(arg.removeprefix(flag))
@@ -219,6 +225,24 @@ def programs_in(prefix: str) -> tuple[str, ...]:
 def _with_precompiled(name: str) -> Iterator[str]:
     yield name
     yield from (f"{name}{suffix}" for suffix in _PRECOMPILED)
+
+
+def looked_up(args: Sequence[str]) -> Iterator[str]:
+    """Yield the files that the driver itself looks up, as arguments name them or others beside.
+
+    By them it selects the jobs' options: whether ``-include F`` reads a precompiled header, which
+    may be any file in a directory ``F.gch``, and what kind of profile ``-fprofile-use=F`` reads.
+    A directory as ``-ftime-trace=F`` gets a file. Source: clang 22.1.8, observed: its system calls
+    for each option that ``--autocomplete=-`` lists.
+    """
+    yield from values(args, READS)
+    yield from (f"{name}/." for name in values(args, WRITES))  # of outputs, only the kind counts
+    for arg in args:
+        if does(arg, READS):
+            yield from _parts_of_flag(arg)
+    for name in values(args, ATTACHED_FILE):
+        files = [*_with_precompiled(name)][1:]
+        yield from (*files, *_within(files))
 
 
 # -- host links ---------------------------------------------------------------------------

@@ -123,7 +123,7 @@ _BY_EFFECT: tuple[tuple[int, str], ...] = (
     (READS | DRIVER | TRIPLE, "@"),
     # -- headers ---------------------------------------------------------------------------
     (FOLDER, "--embed-dir= -c-isystem -internal-externc-isystem -internal-iframework"),
-    (FOLDER, "-internal-isystem"),
+    (FOLDER, "-internal-isystem --include-directory= --include-directory-after="),
     (HEADERS | NEXT, "-F -iframework"),
     (HEADERS | OVERLAY | ATTACHED_FILE | NEXT, "-ivfsoverlay"),
     (HEADERS | UNLISTED | NEXT, "-remap-file"),
@@ -143,6 +143,7 @@ _BY_EFFECT: tuple[tuple[int, str], ...] = (
     (LINKER | NEXT | FRONT_END | JOB_DEPFILE, "-dependency-file"),
     (LINKER_SCRIPT | ATTACHED_FILE | NEXT, "-T"),
     (FOR_LINKER | NEXT | BEGINS, "-Xlinker -Xoffload-linker"),
+    (FOR_LINKER | NEXT, "--for-linker"),
     (FOR_OTHERS, "-Wa, -Wp,"),
     (LINKER_SCRIPT | OF_LLD, "--default-script --script -dT"),
     (LINKER | JOB_DEPFILE | OF_LLD, "--dependency-file"),
@@ -164,7 +165,8 @@ _BY_EFFECT: tuple[tuple[int, str], ...] = (
     (SIDE | WHOLE, "--offload-host-only"),
     (SIDE | WHOLE | DEVICE_ALONE, "--cuda-device-only --offload-device-only"),
     (TARGETS, "--cuda-gpu-arch --no-cuda-gpu-arch --no-offload-arch"),
-    (INSTALLED, "--cuda-path --gcc-triple --hip- --no-gpu- --offload-inc --offloadlib --rocm-"),
+    (INSTALLED, "--cuda-path --gcc-triple --hip- --no-gpu- --no-standard-includes --offload-inc"),
+    (INSTALLED, "--offloadlib --rocm-"),
     (INSTALLED, "-fgpu-sanitize -fno-gpu-sanitize -mcode-object-version -mno-wavefrontsize64"),
     (INSTALLED, "-mwavefrontsize64 -nobuiltininc -nohipwrapperinc -nostdinc -nostdlibinc"),
     (INSTALLED | ROOT, "--gcc-install-dir --gcc-toolchain"),
@@ -174,6 +176,7 @@ _BY_EFFECT: tuple[tuple[int, str], ...] = (
     (SHOWN, "--offload-arch=amdgcnspirv"),
     (INSTALLED | NEXT | ROOT, "--sysroot"),
     (INSTALLED | LINKED, "-fsanitize= -stdlib="),
+    (INSTALLED | LINKED | NEXT, "--stdlib"),
     (INSTALLED | NEXT, "-isysroot -resource-dir"),
     # -- the driver ------------------------------------------------------------------------
     (DRIVER | NEXT | BEGINS, "-Xarch_"),
@@ -206,7 +209,7 @@ _BY_EFFECT: tuple[tuple[int, str], ...] = (
     (OTHER_JOB | DRIVER, "-fdriver-only"),
     # -- what is compiled ------------------------------------------------------------------
     (NO_FILE, "-W -std="),
-    (NO_FILE | NEXT, "-D -U"),
+    (NO_FILE | NEXT, "-D -U --define-macro --undefine-macro"),
     (NO_FILE | DEVICE_LINK, "-O"),
     (CUID | NO_FILE, "-cuid="),
     (CUID, "-fuse-cuid="),
@@ -228,6 +231,10 @@ _BY_EFFECT: tuple[tuple[int, str], ...] = (
     (NEXT, "-iwithsysroot -L -meabi -mmlir -mthread-model -o --param"),
     (NEXT, "-rpath -stdlib++-isystem -u -undefined -validator-version -x -Xanalyzer -Xassembler"),
     (NEXT, "-Xclang -Xclangas -Xcuda-fatbinary -Xcuda-ptxas -Xopenmp-target -Xpreprocessor"),
+    (NEXT, "--assert --force-link --include-directory --include-directory-after --include-prefix"),
+    (NEXT, "--include-with-prefix --include-with-prefix-after --include-with-prefix-before"),
+    (NEXT, "--language --library-directory --no-system-header-prefix --output --rtlib --std"),
+    (NEXT, "--system-header-prefix"),
 )
 _OPTIONS = {name: bits for bits, names in _BY_EFFECT for name in names.split()}
 WITHOUT_PCH: dict[str, tuple[str, ...]] = {

@@ -2,14 +2,14 @@
 
 The queries of the driver and of ``clang-linker-wrapper`` take longer than to check a compile that
 has nothing to do, so their result is cached on disk (`driver_cache`), with a mark for the folder.
-It is not cached for flags by which the driver reads files or queries the machine.
+It is not cached for flags by which the driver reads configuration files or queries the machine.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from offload_tool.clang.driver import PLAN, terminal_args
@@ -19,14 +19,11 @@ from offload_tool.clang.options import (
     CONFIGURATION,
     CUID,
     DEPFILE,
-    FRONT_END,
     JOB_DEPFILE,
-    READS,
     TARGETS,
     WRITES,
     does,
     takes_next,
-    values,
     without_values,
 )
 from offload_tool.clang.response_file import configuration_args, expand_command
@@ -40,8 +37,6 @@ _MARK = "\0folder"
 _NATIVE = "native"
 _FIXED_CUID = "-fuse-cuid=none"
 _CONFIGURED = "Configuration file: "
-_PRECOMPILED = (".pch", ".gch")
-"""``-include F`` reads F with such a suffix, if the driver finds it."""
 
 
 class PassedThroughError(Exception):
@@ -97,12 +92,10 @@ def find_plan(command: Sequence[str], environ: Mapping[str, str], queries: Queri
         args = (Counter(without_values(job.args, JOB_DEPFILE | WRITES)) for job in jobs)
         return None if is_configured else [arg for each in args for arg in each - own]
 
-    def more() -> Iterator[str]:
+    def more() -> Iterable[str]:
         from offload_tool.toolchain.installations import installation_folders
 
-        yield from installation_folders(environ)
-        included = [*values(given, FRONT_END)]
-        yield from (f"{name}{suffix}" for name in included for suffix in _PRECOMPILED)
+        return installation_folders(environ)
 
     program = program_of(command, environ)
     if program is None or _is_uncertain(given):
@@ -160,7 +153,6 @@ def _is_uncertain(args: Sequence[str]) -> bool:
     """Return whether the plan depends on more than the arguments and the installations."""
     return any(
         does(arg, CONFIGURATION)
-        or (does(arg, READS) and not arg.startswith("@"))
         or (does(arg, CUID) and arg.startswith("-fuse-cuid") and arg != _FIXED_CUID)
         or (does(arg, TARGETS) and _NATIVE in arg)
         or arg == _NATIVE

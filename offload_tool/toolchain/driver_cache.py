@@ -2,7 +2,8 @@
 
 The key of a ``-###`` query is the command, its environment and its working directory. Its
 dependencies are the files that the result names, such as configuration files, installations of GCC
-and GPU libraries, and their directories; and the versions of CUDA's installations.
+and GPU libraries, and their directories; the versions of CUDA's installations; and the files that
+the driver looks up for options, such as precompiled headers and profiles.
 
 So are, for every query of a compiler (`cached_compiler_result`), even where a path is missing:
 
@@ -22,6 +23,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from offload_tool.clang.argument_files import looked_up
 from offload_tool.clang.driver import option_values, query, query_front_end
 from offload_tool.clang.environment import (
     INSTALLATIONS,
@@ -109,7 +111,8 @@ def cached_query(
 
     `args_in` returns the arguments in a result, of which paths are dependencies, or None for a
     result that must not be stored. In the working directory, files come and go: paths there are
-    dependencies only with `local`, or in an installation that an option or a variable names there.
+    dependencies only with `local`, in an installation that an option or a variable names there, or
+    if the driver looks them up for an option.
     `more` returns further dependencies.
     """
     directory = os.getcwd()
@@ -117,9 +120,10 @@ def cached_query(
     key = [what, program, directory, *args, machine, variables]
 
     def dependencies(result: Any) -> list[str] | None:
-        found = args_in(result)
-        if found is None:
+        named = args_in(result)
+        if named is None:
             return None
+        found = tuple(named)
         roots = [os.path.join(directory, root) for root in _installations(args, environment)]
         here = f"{directory}/"
         begins = (f"{root.rstrip('/')}/" for root in roots)
@@ -132,7 +136,8 @@ def cached_query(
         versions = {
             f"{root}/{_CUDA}" for root in (*roots, *folders, *map(os.path.dirname, folders))
         }
-        return [*files, *folders, *versions, *origins(files), *more()]
+        sought = looked_up((*expand_command(args).args, *found))
+        return [*files, *folders, *versions, *origins(files), *sought, *more()]
 
     return cached_compiler_result(key, [program, *args], environment, find, dependencies)
 

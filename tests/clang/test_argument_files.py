@@ -14,6 +14,7 @@ from offload_tool.clang.argument_files import (
     include_folders,
     linked_files,
     linker_depfile,
+    looked_up,
     possible_files,
     unlisted_by,
 )
@@ -41,6 +42,8 @@ from offload_tool.clang.argument_files import (
         (["-include", "x.h"], "x.h.gch"),
         (["-includex.h"], "x.h"),
         (["--include=x.h"], "x.h"),
+        (["--include=x.h"], "x.h.pch"),
+        (["--imacros", "x.h"], "x.h"),
         (["-include-pch", "x.pch"], "x.pch"),
         (["-imacros", "x.h"], "x.h"),
         (["-Wl,-T,script.ld"], "script.ld"),
@@ -78,6 +81,23 @@ def test_folder_of_precompiled_headers(
     assert any(Path(name) == Path("x.h.pch/gfx906") for name in possible_files(args))
 
 
+@pytest.mark.parametrize(
+    ("args", "name"),
+    [
+        (["-fprofile-use=folder"], "folder/default.profdata"),
+        (["-Xarch_host", "-fprofile-use"], "default.profdata"),
+        (["-fbuild-session-file=f"], "f"),
+        (["-ftime-trace=trace"], "trace/."),
+        (["-include-pch", "x.h.pch"], "x.h.pch"),
+        (["-Xarch_host", "--include=x.h"], "x.h.gch"),
+        (["--include", "x.h"], "x.h.pch"),
+    ],
+)
+def test_looked_up(args: Sequence[str], name: str) -> None:
+    """The driver itself looks for a file that an option takes."""
+    assert name in looked_up(args)
+
+
 @pytest.mark.parametrize("word", ["-DNAME=file", "-UNAME", "-Ifolder", "-Wfile", "-std=c++17"])
 def test_no_files(word: str) -> None:
     """Macros, warnings and search folders name no files."""
@@ -111,11 +131,9 @@ def test_unlisted_files(
 
 def test_folders_of_the_sysroot() -> None:
     """A ``=`` before a directory of headers stays: it means the sysroot."""
-    assert include_folders(("-I=/inc", "-I", "b", "-I-x", "-isystem=/z")) == (
-        "=/inc",
-        "b",
-        "-x",
-        "=/z",
+    args = ("-I=/inc", "-I", "b", "-I-x", "-isystem=/z", "--include-directory", "c")
+    assert include_folders((*args, "--include-directory-after=d")) == (
+        *("=/inc", "b", "-x", "=/z", "c", "d"),
     )
 
 

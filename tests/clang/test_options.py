@@ -103,6 +103,23 @@ def test_which_take_the_next_word(tmp_path: Path, llvm: Tool) -> None:
     assert takes_next("-Xopenmp-target=nvptx64")
 
 
+@pytest.mark.parametrize(
+    ("alias", "option"),
+    [
+        ("--include", "-include"),
+        ("--imacros", "-imacros"),
+        ("--define-macro", "-D"),
+        ("--undefine-macro", "-U"),
+        ("--language", "-x"),
+        ("--no-standard-includes", "-nostdinc"),
+        ("--output", "-o"),
+    ],
+)
+def test_aliases(alias: str, option: str) -> None:
+    """A long name has the effects of the short one."""
+    assert _OPTIONS[alias] == _OPTIONS[option]
+
+
 def test_values() -> None:
     """A value is the next word, or behind the name, as the driver's plan has it."""
     job = ["-cc1", "-split-dwarf-output", "k.dwo", "-ftime-trace=k.json", "-o", "k.o"]

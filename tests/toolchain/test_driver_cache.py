@@ -47,6 +47,11 @@ def switch_cuda() -> None:
     Path("cuda").symlink_to("12.3")
 
 
+def switch_to_folder() -> None:
+    Path("file").unlink()
+    Path("file").mkdir()
+
+
 CHANGES: dict[str, tuple[str, Callable[[], object]]] = {
     "folder in a relative sysroot": (
         "--sysroot=sr -nocudainc -nocudalib",
@@ -61,6 +66,13 @@ CHANGES: dict[str, tuple[str, Callable[[], object]]] = {
         "--cuda-path=FOLDER/12.1 -nocudalib",
         lambda: write("12.1/include/cuda.h", "#define CUDA_VERSION 12030\n"),
     ),
+    "precompiled header that appears": ("-include pre.h", lambda: write("pre.h.pch")),
+    "precompiled header that goes": ("-includeold.h", Path("old.h.pch").unlink),
+    "precompiled header in a folder": (
+        "-Xarch_host -includegnu.h",
+        lambda: write("gnu.h.gch/a", "CPCH"),
+    ),
+    "profile that becomes a folder": ("-fprofile-use=file", switch_to_folder),
 }
 
 
@@ -69,12 +81,14 @@ CHANGES: dict[str, tuple[str, Callable[[], object]]] = {
 def test_what_the_driver_finds(
     name: str, answers: Callable[[str], tuple[list[str], list[str]]]
 ) -> None:
-    """A change of an installation that an option names changes the answer, as the driver's."""
+    """A change of what the driver finds by an option changes the answer, as the driver's."""
     for number in (1, 3):
         write(f"12.{number}/include/cuda.h", f"#define CUDA_VERSION 120{number}0\n")
         write(f"12.{number}/bin/ptxas")
     Path("cuda").symlink_to("12.1")
     write("sr/usr/include/a.h")
+    for file in ("pre.h", "old.h", "old.h.pch", "gnu.h", "gnu.h.gch/a", "file"):
+        write(file)
     flags, change = CHANGES[name]
     flags = flags.replace("FOLDER", str(Path.cwd()))
     before = answers(flags)
