@@ -1,9 +1,12 @@
 """Queries of clang's driver, cached from one build to the next: see `disk_cache`.
 
 The key of a ``-###`` query is the command, its environment and its working directory. Its
-dependencies are the files that the result names, such as configuration files, installations of GCC
-and GPU libraries, and their directories; the versions of CUDA's installations; and the files that
-the driver looks up for options, such as precompiled headers and profiles.
+dependencies are:
+
+- the files that the result names, such as configuration files, installations of GCC and GPU
+  libraries, and their directories
+- the versions of CUDA's installations
+- the files that the driver looks up for options, such as precompiled headers and profiles
 
 So are, for every query of a compiler (`cached_compiler_result`), even where a path is missing:
 
@@ -110,10 +113,9 @@ def cached_query(
     """Return the result of a query of the driver `program` about `args`, cached or from `find`.
 
     `args_in` returns the arguments in a result, of which paths are dependencies, or None for a
-    result that must not be stored. In the working directory, files come and go: paths there are
+    result that must not be stored. In the working directory, files come and go. Paths there are
     dependencies only with `local`, in an installation that an option or a variable names there, or
-    if the driver looks them up for an option.
-    `more` returns further dependencies.
+    if the driver looks them up for an option. `more` returns further dependencies.
     """
     directory = os.getcwd()
     machine, variables = processor_of(args), _digest_of_variables(environment)

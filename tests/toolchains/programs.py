@@ -48,12 +48,6 @@ PROGRAMS = [
         own=("reduce.hip", "sort.hip"),
     ),
     Program(
-        "hipcub",
-        'env.OffloadProgram("hipcub", "scan.hip", LIBS=["amdhip64"])\n',
-        {"binary": 1, "function": -1},
-        own=("scan.hip",),
-    ),
-    Program(
         "rdc",
         RDC + 'env.OffloadProgram("rdc", Glob("*.hip"), LIBS=["amdhip64"])\n',
         {"binary": 1, "function": 2, "variable": 3},
