@@ -26,6 +26,7 @@ from offload_tool.clang.options import (
     FOR_LINKER,
     FOR_OTHERS,
     FRONT_END,
+    JOB_DEPFILE,
     LIBRARY,
     LINKER,
     LINKER_SCRIPT,
@@ -35,11 +36,11 @@ from offload_tool.clang.options import (
     PROGRAMS,
     READS,
     UNLISTED,
-    WRITES,
     does,
     prefixes,
     takes_next,
     values,
+    without_values,
 )
 from offload_tool.clang.response_file import configuration_args, expand_command
 from offload_tool.io.file_digests import content_of
@@ -83,7 +84,7 @@ _PRECOMPILED = (".pch", ".gch")
 _PROFILE = "default.profdata"
 """``-fprofile-use`` reads it from the working directory, or from the directory that it names.
 Source: clang's user manual."""
-_NAMED_TRULY = re.compile(rb"use-external-names[\"']?\s*:\s*[\"']?true\b")
+_NAMED_TRULY = re.compile(rb"use-external-names?[\"']?\s*:\s*[\"']?true\b")
 MODULE_SUFFIX = ".pcm"
 """The suffix of the modules that clang finds by name in a directory. Source: clang's manual,
 "Standard C++ Modules"."""
@@ -99,7 +100,7 @@ def possible_files(args: Iterable[str]) -> tuple[str, ...]:
     named = _files_among(found.args)
     maps = filter(os.path.isfile, (arg[2:] for arg in found.args if arg.startswith("-I")))
     modules = (name for folder in module_folders(found.args) for name in _modules_in(folder))
-    pchs = _precompiled_in(found.args, named)
+    pchs = _precompiled_in(found.args)
     return tuple(dict.fromkeys([*found.files, *named, *maps, *modules, *pchs]))
 
 
@@ -111,20 +112,32 @@ def module_folders(args: Sequence[str]) -> tuple[str, ...]:
 def unlisted_by(args: Iterable[str]) -> str:
     """Return the argument or the overlay due to which depfiles do not list all files read, or "".
 
-    An overlay hides names unless each ``use-external-names`` in it is true. Source: clang 22.1,
-    observed.
+    An overlay hides names unless each ``use-external-names``, and ``use-external-name`` of an
+    entry, is true. Source: clang 22.1, observed; LLVM's VirtualFileSystem.cpp.
     """
     given = all_args(args)
-    parts = [part for arg in given for part in arg.split(",")]
-    overlays = possible_files(given) if any(does(part, OVERLAY) for part in parts) else ()
-    unlisted = (part for part in parts if does(part, UNLISTED))
+    files = values(given, CONFIGURATION)
+    parts = tuple(_front_end_args((*given, *(arg for n in files for arg in configuration_args(n)))))
+    names = prefixes(OVERLAY | UNLISTED)
+    found = [part for part in parts if part.startswith(names)]
+    overlays = values(parts, OVERLAY) if found else ()
+    unlisted = (part for part in found if does(part, UNLISTED))
     return next(itertools.chain(unlisted, filter(_has_virtual_names, overlays)), "")
+
+
+def _front_end_args(args: Iterable[str]) -> Iterator[str]:
+    """Yield arguments as the front end gets them, without options that pass them on."""
+    for arg in args:
+        if arg.startswith("-Wp,"):
+            yield from arg.split(",")[1:]
+        elif arg != "-Xclang":
+            yield arg.removeprefix("-Xclang=")
 
 
 def _has_virtual_names(overlay: str) -> bool:
     text = content_of(overlay)
     others = _NAMED_TRULY.sub(b"", text)
-    return b"use-external-names" in others
+    return b"use-external-name" in others
 
 
 def _modules_in(folder: str) -> Iterator[str]:
@@ -132,9 +145,9 @@ def _modules_in(folder: str) -> Iterator[str]:
         yield from (f"{parent}/{name}" for name in sorted(names) if name.endswith(MODULE_SUFFIX))
 
 
-def _precompiled_in(args: Sequence[str], named: Iterable[str]) -> Iterator[str]:
-    of_front_end = values([arg for arg in args if arg != "-Xclang"], FRONT_END)
-    yield from _within((*(name for name in named if name.endswith(_PRECOMPILED)), *of_front_end))
+def _precompiled_in(args: Sequence[str]) -> Iterator[str]:
+    for name in values([*_front_end_args(without_values(args, JOB_DEPFILE))], FRONT_END):
+        yield from _within((name, *(f"{name}{suffix}" for suffix in _PRECOMPILED)))
 
 
 def _within(folders: Iterable[str]) -> Iterator[str]:
@@ -143,7 +156,7 @@ def _within(folders: Iterable[str]) -> Iterator[str]:
     Source: clang 22.1.8, observed.
     """
     for folder in folders:
-        yield from (f"{folder}/{name}" for name in sorted(names_in(folder or os.curdir)))
+        yield from (f"{folder}/{name}" for name in sorted(names_in(folder)))
 
 
 @functools.lru_cache(maxsize=256)
@@ -232,11 +245,9 @@ def looked_up(args: Sequence[str]) -> Iterator[str]:
 
     By them it selects the jobs' options: whether ``-include F`` reads a precompiled header, which
     may be any file in a directory ``F.gch``, and what kind of profile ``-fprofile-use=F`` reads.
-    A directory as ``-ftime-trace=F`` gets a file. Source: clang 22.1.8, observed: its system calls
-    for each option that ``--autocomplete=-`` lists.
+    Source: clang 22.1.8, observed: its system calls for each option of ``--autocomplete=-``.
     """
     yield from values(args, READS)
-    yield from (f"{name}/." for name in values(args, WRITES))  # of outputs, only the kind counts
     for arg in args:
         if does(arg, READS):
             yield from _parts_of_flag(arg)

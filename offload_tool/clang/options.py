@@ -68,7 +68,7 @@ CONFIGURATION_FOLDER, MODULE_FOLDER, OVERLAY, UNLISTED = (1 << bit for bit in ra
 - CONFIGURATION_FOLDER: a directory of configuration files
 - MODULE_FOLDER: a directory of compiled modules
 - OVERLAY: an overlay of clang's virtual file system
-- UNLISTED: how files are read that no depfile lists, or by another name, and that no option names
+- UNLISTED: files that no depfile lists, or not by their own names
 - LINKER_SCRIPT: a linker script
 - PROGRAMS: a directory of programs
 - ROOT: a directory of GCC installations

@@ -223,12 +223,13 @@ def find_containers(
     Files come in the order of their names, or of the zip file; those without images are ignored.
     In a folder, zip file or archive, errors of one file go to `skipped` (default: they end the
     search). `strays` receives a message for each container of an object file that is outside the
-    sections a runtime searches, and for each link that leads out of a folder. Without it, such
-    links go to `skipped`. With `scan` strays are yielded, and files of unknown format are searched
-    too. With `markers` (default: unless `path` is a folder, which yields the archives), a host
-    program's images in kpack archives are yielded as its own. A program in a zip file has its
-    archives there, or in the zip files at `overlay`, which are installed over it. Thin archives may
-    name files outside their folder if not `confined`: for inputs of links.
+    sections a runtime searches, and for each link to a folder or to device code outside of the
+    folder. Without it, those to device code go to `skipped`. With `scan` strays are yielded, and
+    files of unknown format are searched too. With `markers` (default: unless `path` is a folder,
+    which yields the archives), a host program's images in kpack archives are yielded as its own. A
+    program in a zip file has its archives there, or in the zip files at `overlay`, which are
+    installed over it. Thin archives may name files outside their folder if not `confined`: for
+    inputs of links.
 
     :raises NoContainerError: `path` is neither a folder nor a zip file, and holds no container.
     :raises FormatError, UnsupportedError, FileError: a file is broken, a variant, or unreadable.

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
@@ -256,11 +256,11 @@ class Walk(Generic[_T]):
 
     Errors in a file of a folder, zip file or archive go to `skipped`, and the walk continues
     (default: an error ends it). `strays` receives a message for each container outside the known
-    sections of an object file, and for each link that leads out of a folder. Without `strays`, such
-    a link goes to `skipped`; it never ends the walk. With `scan`, the walk yields strays too, and
-    searches files of unknown format. Both need `extent`, which returns where a result begins and
-    ends. The zip files at `overlay` are installed over the searched one. `spool` opens a file for
-    bytes that are not a range of one.
+    sections of an object file, and for each link to a folder or to device code outside of the
+    folder. Without `strays`, those to device code go to `skipped`; they never end the walk. With
+    `scan`, the walk yields strays too, and searches files of unknown format. Both need `extent`,
+    which returns where a result begins and ends. The zip files at `overlay` are installed over the
+    searched one. `spool` opens a file for bytes that are not a range of one.
     """
 
     def __init__(
@@ -302,15 +302,21 @@ class Walk(Generic[_T]):
                     yield from self.search(Location.of(source, path))
 
     def _pass_over(self, link: str, folder: StrPath) -> None:
-        """Report a link that leads out of the walked `folder`: to a folder, or a known format."""
-        if is_within(link, folder) or not (os.path.isdir(link) or _is_known(link)):
+        """Report a link that leads out of the walked `folder`: to device code, or a folder."""
+        is_file = os.path.isfile(link)
+        if is_within(link, folder) or not (os.path.isdir(link) or (is_file and self._finds(link))):
             return
         message = f"this link leads to '{os.path.realpath(link)}', outside of '{folder}', and was "
         message += "not followed; name each file, or a copy of the folder without links"
         if self.strays is not None:
             self.strays(f"'{link}': {message}")
-        elif self.skipped is not None:
+        elif self.skipped is not None and is_file:
             self.skipped(FileError(link, message))
+
+    def _finds(self, path: str) -> bool:
+        with suppress(OffloadError), InputFile(path) as source:
+            return next(self.search(Location.of(source, path)), None) is not None
+        return True
 
     @contextmanager
     def _isolated(self, label: str) -> Iterator[None]:
@@ -520,17 +526,6 @@ def _is_file(path: str, status: os.stat_result) -> bool:
         return os.path.samestat(os.stat(path), status)
     except OSError:
         return False
-
-
-def _is_known(path: str) -> bool:
-    """Return whether a regular file is of a format that is searched, or cannot be read."""
-    if not os.path.isfile(path):
-        return False
-    try:
-        with InputFile(path) as source:
-            return recognise(source.data) is not None
-    except OffloadError:
-        return True
 
 
 def _files(folder: StrPath, skip: Callable[[OffloadError], None]) -> Iterator[str]:

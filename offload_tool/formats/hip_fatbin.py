@@ -173,7 +173,7 @@ def plan_embedding(
     if arch not in _HOSTS:
         known = ", ".join(sorted(_HOSTS))
         raise UsageError(f"cannot embed for host '{host_triple}': expected one of {known}")
-    if not triples.has_elf_objects(triples.meaning(triples.normalized(host_triple))):
+    if triples.meaning(triples.normalized(host_triple)).object_format != "elf":
         raise UsageError(
             f"cannot embed for host '{host_triple}': embed makes ELF objects; give the triple of a "
             "host such as x86_64-unknown-linux-gnu"

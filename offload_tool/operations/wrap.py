@@ -57,6 +57,7 @@ MAX_IMAGE_SIZE = (1 << 32) - 1
 _MEMORY = 12  # bytes that llvmlite needs for each byte of an image in bitcode; clang, 15
 ELF_HOSTS = frozenset(_ELF_ARCHES.split())
 """Architectures supported for ELF objects."""
+_ELF_SYSTEMS = frozenset(("", "freebsd", "linux", "netbsd", "openbsd"))
 
 
 def default_triple() -> str:
@@ -257,8 +258,8 @@ def _plan_bitcode(
 
 def _plan_object(registration: Registration, compiler: Compiler) -> FilePlan:
     meaning = triples.meaning(registration.triple)
-    # For others, LLVM's code generator may crash.
-    if not triples.has_elf_objects(meaning) or meaning.arch not in ELF_HOSTS:
+    is_elf = meaning.object_format == "elf" and meaning.system in _ELF_SYSTEMS
+    if not is_elf or meaning.arch not in ELF_HOSTS:  # LLVM's code generator may crash
         raise UsageError(
             f"cannot make an object for '{registration.triple}' "
             f"({meaning.object_format}, {meaning.arch or 'no architecture'}, "

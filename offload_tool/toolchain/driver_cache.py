@@ -43,6 +43,7 @@ from offload_tool.clang.options import (
     NO_LIBRARIES,
     PROGRAMS,
     ROOT,
+    WRITES,
     does,
     relevant_flags,
     values,
@@ -119,7 +120,9 @@ def cached_query(
     """
     directory = os.getcwd()
     machine, variables = processor_of(args), _digest_of_variables(environment)
-    key = [what, program, directory, *args, machine, variables]
+    # The file for ``-ftime-trace=F`` is in F if that is a directory.
+    outputs = [name for name in values(expand_command(args).args, WRITES) if os.path.isdir(name)]
+    key = [what, program, directory, *args, machine, variables, *outputs]
 
     def dependencies(result: Any) -> list[str] | None:
         named = args_in(result)

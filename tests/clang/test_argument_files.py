@@ -87,7 +87,6 @@ def test_folder_of_precompiled_headers(
         (["-fprofile-use=folder"], "folder/default.profdata"),
         (["-Xarch_host", "-fprofile-use"], "default.profdata"),
         (["-fbuild-session-file=f"], "f"),
-        (["-ftime-trace=trace"], "trace/."),
         (["-include-pch", "x.h.pch"], "x.h.pch"),
         (["-Xarch_host", "--include=x.h"], "x.h.gch"),
         (["--include", "x.h"], "x.h.pch"),
@@ -115,6 +114,10 @@ def test_no_files(word: str) -> None:
         (["-ivfsoverlay", "o.yaml"], "use-external-names: true, use-external-names: no", "o.yaml"),
         (["-ivfsoverlay", "o.yaml"], "{'use-external-names': 'true'}", ""),
         (["-ivfsoverlay", "o.yaml"], "{}", ""),
+        (["-ivfsoverlay", "o.yaml"], "{'use-external-name': false}", "o.yaml"),
+        (["-Xclang=-ivfsoverlay", "-Xclang=o.yaml"], "use-external-names: 0", "o.yaml"),
+        (["--config", "c.cfg"], "use-external-names: 0", "o.yaml"),
+        (["o.yaml", "-ivfsoverlay", "none"], "use-external-names: false", ""),
         (["-include", "o.yaml"], "use-external-names: false", ""),
         (["-Xclang", "-remap-file", "-Xclang", "a;b"], "", "-remap-file"),
         (["-fapinotes-modules"], "", "-fapinotes-modules"),
@@ -126,6 +129,7 @@ def test_unlisted_files(
     """Depfiles name all files read, unless an overlay or a flag hides names."""
     monkeypatch.chdir(tmp_path)
     Path("o.yaml").write_text(text)
+    Path("c.cfg").write_text("-ivfsoverlay o.yaml")
     assert unlisted_by(args) == expected
 
 

@@ -39,6 +39,7 @@ def test_other_hosts() -> None:
     for triple in ("x86_64-pc-windows-msvc", "x86_64-w64-mingw32", "aarch64-apple-darwin"):
         with pytest.raises(UsageError, match=f"'{triple}': embed makes ELF objects"):
             plan_embedding(["1"], 1, triple)
+    assert plan_embedding(["1"], 1, "x86_64-unknown-fuchsia")
 
 
 @pytest.mark.llvm

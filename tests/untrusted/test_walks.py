@@ -84,12 +84,12 @@ def test_a_broken_member_of_an_archive(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_links_that_lead_elsewhere(tmp_path: Path, capsys: Capture) -> None:
-    """A link out of the folder is not followed, but named; `list` has a note for it."""
+    """A link to device code out of the folder is an error; `list` notes linked folders, too."""
     folder, elsewhere = tmp_path / "folder", tmp_path / "elsewhere"
     for made in (folder / "sub", elsewhere):
         made.mkdir(parents=True)
         (made / "b").write_bytes(BUNDLE)
-    (tmp_path / "text").write_text("no format that is searched")
+    (tmp_path / "text").write_bytes(make_elf())
     within = {"file": "sub/b", "in": "sub", "loop": ".", "none": "gone", "null": "/dev/null"}
     within["text"] = "../text"
     outside = {"out": "../elsewhere", "sub/c": "../../elsewhere/b"}
@@ -99,7 +99,8 @@ def test_links_that_lead_elsewhere(tmp_path: Path, capsys: Capture) -> None:
         assert main([*map(str, args), str(folder)]) == status
         lines = capsys.readouterr().err.splitlines()
         named = [line.split("'")[1] for line in lines if "this link leads to" in line]
-        assert named == [str(folder / name) for name in outside]
+        expected = ["sub/c"] if status else [*outside]
+        assert named == [str(folder / name) for name in expected]
     assert len(list_images(folder)) == 1
 
 

@@ -355,9 +355,6 @@ def emitted(triple: str) -> str:
     return normal
 
 
-_ELF_SYSTEMS = frozenset(("", "freebsd", "linux", "netbsd", "openbsd"))
-
-
 class Meaning(NamedTuple):
     """LLVM's interpretation of a triple; unknown names have no meaning, ''."""
 
@@ -402,11 +399,6 @@ def _default_format(arch: str, system: str) -> str:
         if arch in arches and system in systems:
             return object_format
     return "elf"
-
-
-def has_elf_objects(host: Meaning) -> bool:
-    """Return whether this package can write objects for hosts of such a triple's system."""
-    return host.object_format == "elf" and host.system in _ELF_SYSTEMS
 
 
 def incompatibility(code_object: str, target: str) -> str | None:
