@@ -25,14 +25,13 @@ from offload_tool.clang.options import (
     FOLDER,
     FOR_LINKER,
     FOR_OTHERS,
-    FRONT_END,
-    JOB_DEPFILE,
     LIBRARY,
     LINKER,
     LINKER_SCRIPT,
     MODULE_FOLDER,
     NO_FILE,
     OVERLAY,
+    PRECOMPILED,
     PROGRAMS,
     READS,
     UNLISTED,
@@ -40,7 +39,6 @@ from offload_tool.clang.options import (
     prefixes,
     takes_next,
     values,
-    without_values,
 )
 from offload_tool.clang.response_file import configuration_args, expand_command
 from offload_tool.io.file_digests import content_of
@@ -84,6 +82,8 @@ _PRECOMPILED = (".pch", ".gch")
 _PROFILE = "default.profdata"
 """``-fprofile-use`` reads it from the working directory, or from the directory that it names.
 Source: clang's user manual."""
+_MAY_HIDE = re.compile("|".join(prefixes(OVERLAY | UNLISTED | CONFIGURATION)))
+_MAY_NAME = re.compile("|".join(prefixes(PRECOMPILED)))
 _NAMED_TRULY = re.compile(rb"use-external-names?[\"']?\s*:\s*[\"']?true\b")
 MODULE_SUFFIX = ".pcm"
 """The suffix of the modules that clang finds by name in a directory. Source: clang's manual,
@@ -116,13 +116,13 @@ def unlisted_by(args: Iterable[str]) -> str:
     entry, is true. Source: clang 22.1, observed; LLVM's VirtualFileSystem.cpp.
     """
     given = all_args(args)
+    if not _MAY_HIDE.search("\0".join(given)):  # nearly always
+        return ""
     files = values(given, CONFIGURATION)
     parts = tuple(_front_end_args((*given, *(arg for n in files for arg in configuration_args(n)))))
-    names = prefixes(OVERLAY | UNLISTED)
-    found = [part for part in parts if part.startswith(names)]
-    overlays = values(parts, OVERLAY) if found else ()
-    unlisted = (part for part in found if does(part, UNLISTED))
-    return next(itertools.chain(unlisted, filter(_has_virtual_names, overlays)), "")
+    unlisted = (part for part in parts if does(part, UNLISTED))
+    overlays = filter(_has_virtual_names, values(parts, OVERLAY))
+    return next(itertools.chain(unlisted, overlays), "")
 
 
 def _front_end_args(args: Iterable[str]) -> Iterator[str]:
@@ -146,7 +146,8 @@ def _modules_in(folder: str) -> Iterator[str]:
 
 
 def _precompiled_in(args: Sequence[str]) -> Iterator[str]:
-    for name in values([*_front_end_args(without_values(args, JOB_DEPFILE))], FRONT_END):
+    may_name = _MAY_NAME.search("\0".join(args))  # hardly ever
+    for name in values([*_front_end_args(args)], PRECOMPILED) if may_name else ():
         yield from _within((name, *(f"{name}{suffix}" for suffix in _PRECOMPILED)))
 
 
@@ -155,7 +156,7 @@ def _within(folders: Iterable[str]) -> Iterator[str]:
 
     Source: clang 22.1.8, observed.
     """
-    for folder in folders:
+    for folder in filter(os.path.isdir, folders):
         yield from (f"{folder}/{name}" for name in sorted(names_in(folder)))
 
 

@@ -62,13 +62,16 @@ TEMPORARIES, REMOVED, STAGE, DEPFILE_ON, CUID, FAST_MATH, OPENMP, LINKED, TRIPLE
 LINKER_SCRIPT, PROGRAMS, ROOT, NATIVE, COMPILE_FOLDER, NO_FILE, ATTACHED_FILE, DEVICE_LINK = (
     1 << bit for bit in range(28, 36)
 )
-CONFIGURATION_FOLDER, MODULE_FOLDER, OVERLAY, UNLISTED = (1 << bit for bit in range(47, 51))
+CONFIGURATION_FOLDER, MODULE_FOLDER, OVERLAY, UNLISTED, PRECOMPILED = (
+    1 << bit for bit in range(47, 52)
+)
 """What it names:
 
 - CONFIGURATION_FOLDER: a directory of configuration files
 - MODULE_FOLDER: a directory of compiled modules
 - OVERLAY: an overlay of clang's virtual file system
 - UNLISTED: files that no depfile lists, or not by their own names
+- PRECOMPILED: a precompiled header, or a header beside which there may be one
 - LINKER_SCRIPT: a linker script
 - PROGRAMS: a directory of programs
 - ROOT: a directory of GCC installations
@@ -118,7 +121,8 @@ _BY_EFFECT: tuple[tuple[int, str], ...] = (
     (SIBLING, "-fsave-optimization-record -fstack-usage -ftest-coverage -ftime-trace"),
     (SIBLING, "-gsplit-dwarf"),
     (WRITES | NO_FILE, "-ftime-trace="),
-    (READS | FRONT_END | NEXT, "-include-pch -mlink-builtin-bitcode"),
+    (READS | FRONT_END | PRECOMPILED | NEXT, "-include-pch"),
+    (READS | FRONT_END | NEXT, "-mlink-builtin-bitcode"),
     (REPORTS, "-save-stats --save-stats"),
     (READS | DRIVER | TRIPLE, "@"),
     # -- headers ---------------------------------------------------------------------------
@@ -213,7 +217,8 @@ _BY_EFFECT: tuple[tuple[int, str], ...] = (
     (NO_FILE | DEVICE_LINK, "-O"),
     (CUID | NO_FILE, "-cuid="),
     (CUID, "-fuse-cuid="),
-    (ATTACHED_FILE | FRONT_END | NEXT, "-include -imacros --include --imacros"),
+    (ATTACHED_FILE | FRONT_END | PRECOMPILED | NEXT, "-include --include"),
+    (ATTACHED_FILE | FRONT_END | NEXT, "-imacros --imacros"),
     (FAST_MATH | WHOLE, "-ffast-math -ffp-contract=fast -funsafe-math-optimizations"),
     (OPENMP | LINKED, "-fopenmp"),
     (OPENMP | REPORTS, "-fopenacc"),
