@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # Under nohup, or in a script's background, every child would ignore one of these signals, and tests
 # that send it would wait for ever.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Where no bytecode is to be written, each program that tests start would compile the package anew,
