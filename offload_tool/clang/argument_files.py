@@ -118,8 +118,7 @@ def unlisted_by(args: Iterable[str]) -> str:
     given = all_args(args)
     if not _MAY_HIDE.search("\0".join(given)):  # nearly always
         return ""
-    files = values(given, CONFIGURATION)
-    parts = tuple(_front_end_args((*given, *(arg for n in files for arg in configuration_args(n)))))
+    parts = tuple(_front_end_args((*given, *_configured(given))))
     unlisted = (part for part in parts if does(part, UNLISTED))
     overlays = filter(_has_virtual_names, values(parts, OVERLAY))
     return next(itertools.chain(unlisted, overlays), "")
@@ -146,18 +145,14 @@ def _modules_in(folder: str) -> Iterator[str]:
 
 
 def _precompiled_in(args: Sequence[str]) -> Iterator[str]:
-    may_name = _MAY_NAME.search("\0".join(args))  # hardly ever
-    for name in values([*_front_end_args(args)], PRECOMPILED) if may_name else ():
-        yield from _within((name, *(f"{name}{suffix}" for suffix in _PRECOMPILED)))
-
-
-def _within(folders: Iterable[str]) -> Iterator[str]:
     """Yield the files in directories of precompiled headers, of which clang takes a suitable one.
 
     Source: clang 22.1.8, observed.
     """
-    for folder in filter(os.path.isdir, folders):
-        yield from (f"{folder}/{name}" for name in sorted(names_in(folder)))
+    may_name = _MAY_NAME.search("\0".join(args))  # hardly ever
+    for header in values([*_front_end_args(args)], PRECOMPILED) if may_name else ():
+        for folder in filter(os.path.isdir, _with_precompiled(header)):
+            yield from (f"{folder}/{name}" for name in sorted(names_in(folder)))
 
 
 @functools.lru_cache(maxsize=256)
@@ -252,9 +247,9 @@ def looked_up(args: Sequence[str]) -> Iterator[str]:
     for arg in args:
         if does(arg, READS):
             yield from _parts_of_flag(arg)
-    for name in values(args, ATTACHED_FILE):
-        files = [*_with_precompiled(name)][1:]
-        yield from (*files, *_within(files))
+    for name in values(args, PRECOMPILED):
+        yield from (f"{name}{suffix}" for suffix in _PRECOMPILED)
+    yield from _precompiled_in(args)
 
 
 # -- host links ---------------------------------------------------------------------------
@@ -317,9 +312,8 @@ def _parsed(args: Iterable[str]) -> tuple[list[str], list[_File], str]:
 def link_args(args: Iterable[str]) -> Iterator[str]:
     """Yield what the linker gets, except outputs and names of no file (``-soname libx.so``)."""
     given = all_args(args)
-    configured = itertools.chain(*map(configuration_args, values(given, CONFIGURATION)))
     # There, "$" puts a library behind all others.
-    begin = (word.removeprefix("$") for word in configured)
+    begin = (word.removeprefix("$") for word in _configured(given))
     words = iter(all_args(_passed_on((*begin, *given))))
     for word in words:
         name, is_given, _ = word.partition("=")
@@ -328,6 +322,11 @@ def link_args(args: Iterable[str]) -> Iterator[str]:
                 next(words, None)
         else:
             yield word
+
+
+def _configured(args: Sequence[str]) -> Iterator[str]:
+    """Yield the arguments in the configuration files that arguments name."""
+    return itertools.chain(*map(configuration_args, values(args, CONFIGURATION)))
 
 
 def _passed_on(args: Iterable[str]) -> Iterator[str]:

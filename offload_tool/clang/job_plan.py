@@ -363,7 +363,7 @@ def keeps_temporaries(args: Iterable[str]) -> bool:
 def side_files(
     command: Sequence[str], environment: Mapping[str, str], output: str
 ) -> dict[str, bool]:
-    """Return the files but `output`, and folders, that a compile has written, as it spells them.
+    """Return what a compile has written besides `output`: files and folders, as it spells them.
 
     These are split DWARF, traces, reports and temporaries; the driver's plan names them. The value
     is True if the file is named after the output, so that no other compile writes it.

@@ -253,7 +253,7 @@ def _libraries(
     note: _Note,
 ) -> Iterator[_Library]:
     """Yield each library under `path`, read as a whole; add its rules' numbers to `used`."""
-    links = _links(path)
+    links = _links(path) if any(rule.paths != Rule().paths for rule in rules) else {}
     containers = find_containers(path, skipped=skipped, markers=True, overlay=others)
     for (file, label), group in groupby(containers, lambda found: (found.path, _label_of(found))):
         # Rules name libraries relative to the path: ``lib/x.so``, ``x.whl(lib/x.so)``.
