@@ -71,7 +71,7 @@ def ambiguous(entries: Sequence[str], targets: Sequence[str], *, hip_openmp: boo
 
 
 @pytest.mark.llvm
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(10))
 def test_random_runs(bench: Bench, host_object: str, seed: int) -> None:
     """Random bundling, listing and unbundling: equal bytes, messages and exit statuses."""
     rnd = random.Random(seed)

@@ -21,7 +21,7 @@ STALE = (
 pytestmark = pytest.mark.llvm
 
 
-@pytest.mark.parametrize("seed", [0, 1, 4, 5, 6, 12, 19, 32, 123410])
+@pytest.mark.parametrize("seed", [0, 1, 6, 12, 19, 123410])
 def test_edits(seed: int, tmp_path: Path, llvm: Tool) -> None:
     """Object, depfile, other files, messages and status are the driver's after each edit.
 

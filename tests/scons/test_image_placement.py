@@ -86,7 +86,10 @@ def test_script_of_the_user_stays_alone(kernels: Project) -> None:
 
 
 def test_more_than_two_gigabytes(kernels: Project) -> None:
-    """The driver's own link of the same objects fails; ours registers both bundles."""
+    """The driver's own link of the same objects fails; ours registers both bundles.
+
+    With one linker, since each writes 2.2 GB; a test above has the layouts of both.
+    """
     folder = kernels.folder
     if shutil.disk_usage(folder).free < 10 * GIB:
         pytest.skip("needs 10 GiB of disk")
@@ -102,12 +105,11 @@ def test_more_than_two_gigabytes(kernels: Project) -> None:
     body = ALWAYS.replace("programs.LARGE = 1\n", "")
     body += "SetOption('max_drift', 0)  # what has been hashed is not hashed again\n"
     kernels.sconstruct(body + HIP.replace("'runtime.c'", "'runtime.c', 'big.o'"))
-    for linker in LINKERS.values():
-        run = kernels.done("-Q", linker)
-        assert "OFFLOAD_COMPRESS makes device images smaller" in run.errors
-        assert kernels.start()[0] == f"{BUNDLE} 1"
-        command = next(line for line in run.output.splitlines() if re.search("-T,'?/", line))
-        args = [word for word in command.split() if "images_behind_bss" not in word]
-        driver = try_tool(*args, cwd=folder)
-        assert driver.returncode
-        assert "relocation" in driver.stderr
+    run = kernels.done("-Q", LINKERS["GNU ld"])
+    assert "OFFLOAD_COMPRESS makes device images smaller" in run.errors
+    assert kernels.start()[0] == f"{BUNDLE} 1"
+    command = next(line for line in run.output.splitlines() if re.search("-T,'?/", line))
+    args = [word for word in command.split() if "images_behind_bss" not in word]
+    driver = try_tool(*args, cwd=folder)
+    assert driver.returncode
+    assert "relocation" in driver.stderr
