@@ -14,7 +14,9 @@ from pathlib import Path
 from benchmarks.measure import compare
 from offload_tool import BundleEntryID
 from offload_tool.formats.bundle.binary import plan_bundle
-from offload_tool.formats.objects.ar import NewMember, plan_archive
+from offload_tool.formats.objects.ar import GrowingArchive, NewMember, plan_archive
+from offload_tool.io import InputFile, replace_file
+from offload_tool.io.write_plan import FilePlan
 
 TARGETS = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1101", "gfx1200")
 IDS = [str(BundleEntryID.parse(f"hip-amdgcn-amd-amdhsa--{name}")) for name in TARGETS]
@@ -45,21 +47,12 @@ def _code_object(folder: Path, clang: str, target: str, size: int) -> bytes:
 def _write_hda(path: Path, count: int, images: list[bytes]) -> None:
     """Write an archive of `count` bundles of the images, padded to different sizes."""
     chance = random.Random(count)
-    plans = [
-        plan_bundle(
-            [(name, len(i) + chance.randrange(256)) for name, i in zip(IDS, images, strict=True)]
-        )
-        for _ in range(count)
-    ]
-    names = [NewMember(f"member{index}.o", plan.size) for index, plan in enumerate(plans)]
-    archive = plan_archive(names)
-    with path.open("wb") as file:
-        *headers, end = archive.headers()
-        for before, plan in zip(headers, plans, strict=True):
-            file.write(before + plan.header)
-            for entry, image in zip(plan.entries, images, strict=True):
-                file.write(image.ljust(entry.size, b"\0"))
-        file.write(end)
+    members = []
+    for index in range(count):
+        padded = (FilePlan.of([image, chance.randrange(256)]) for image in images)
+        bundle = plan_bundle(zip(IDS, padded, strict=True))
+        members.append(NewMember(f"member{index}.o", bundle))
+    plan_archive(members).write(path)
 
 
 def main(folder: Path, llvm: str) -> None:
@@ -82,13 +75,13 @@ def main(folder: Path, llvm: str) -> None:
 
 
 def _measure_many(folder: Path, llvm: str) -> None:
-    plan = plan_bundle([(IDS[0], 16)])
-    bundle = plan.header.ljust(plan.size, b"x")
-    archive = plan_archive([NewMember(f"m{index}.o", plan.size) for index in range(MANY)])
-    with (folder / "many.a").open("wb") as file:
-        *headers, end = archive.headers()
-        file.writelines(before + bundle for before in headers)
-        file.write(end)
+    bundle = b"".join(plan_bundle([(IDS[0], b"x" * 16)]).chunks())
+    source = InputFile.from_data("bundle", memoryview(bundle))
+    archive = GrowingArchive()
+    for index in range(MANY):
+        archive.add(b"m%d.o" % index, source, 0, len(bundle), None)
+    with replace_file(folder / "many.a") as out:
+        archive.write_to(out)
     arguments = ["-type=a", "-unbundle", f"-targets={IDS[0]}", "-input=many.a", "-output=one.a"]
     theirs, ours = compare([[llvm, *arguments], [*OURS, *arguments]], folder, runs=1)
     print(f"\narchive of {MANY} small members (aim: 6 s)")

@@ -103,9 +103,9 @@ def _in_another_process(make: Callable[..., None], *arguments: object) -> None:
 def _make_packed(method: Method, megabytes: int, folder: Path) -> None:
     """Write a compressed bundle; LLVM's program has no option for zlib."""
     images = list(related(library_code(), megabytes * 1_000_000 // len(IDS)))
-    layout = plan_bundle([(name, len(i)) for name, i in zip(IDS, images, strict=True)])
+    plan = plan_bundle(zip(IDS, images, strict=True))
     with replace_file(folder / "packed.ccob") as out:
-        compress_bundle(out, [layout.header, *images], method=method)
+        compress_bundle(out, list(plan.chunks()), method=method)
 
 
 def _measure_packed(method: Method, megabytes: int, folder: Path, llvm: str) -> None:

@@ -45,8 +45,7 @@ int main(void) {
 def shared(contents: list[bytes], *, compressed: bool) -> bytes:
     strings = {"triple": TRIPLE, "arch": "generic"}
     rows = [OffloadImage(1, 1, 0, strings, 0, len(content)) for content in contents]
-    layout = plan_shared_offload_binary(rows)
-    data = (layout.head + b"".join(contents)).ljust(layout.size, b"\0")
+    data = b"".join(plan_shared_offload_binary(rows, contents).chunks())
     return compressed_offload_binary(data) if compressed else data
 
 
@@ -98,9 +97,9 @@ def test_runs_on_the_device(program: Program, form: str) -> None:
     if form == "offload binary":
         data = images[0].read_bytes()
         strings = {"triple": TRIPLE, "arch": "generic"}
-        layout = plan_offload_binary(len(data), image_kind=1, offload_kind=1, strings=strings)
+        plan = plan_offload_binary(data, image_kind=1, offload_kind=1, strings=strings)
         images = [program.folder / "packaged"]
-        images[0].write_bytes((layout.head + data).ljust(layout.size, b"\0"))
+        plan.write(images[0])
     elif form in ("shared", "compressed"):  # version 2 of two images; version 3 of them
         data = images[0].read_bytes()
         contents = [b"\x7fELF" + bytes(201), data]

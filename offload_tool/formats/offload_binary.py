@@ -49,7 +49,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -57,8 +57,8 @@ from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.llvm_tables import build_string_table, in_table_order
 from offload_tool.formats.magic import BITCODES, aligned, begins, next_content
 from offload_tool.formats.magic import OFFLOAD_BINARY as MAGIC
-from offload_tool.io import FileRange, OutputFile, StrPath
-from offload_tool.io.write_plan import FilePlan
+from offload_tool.io import OutputFile, StrPath
+from offload_tool.io.write_plan import FilePlan, Part, part_size
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
@@ -193,19 +193,6 @@ class PackedBody:
     offset: int
     size: int
     inflated_size: int
-
-
-@frozen
-class OffloadBinaryLayout:
-    """The layout of a new binary of `size` bytes: `head`, the images unchanged, zeros."""
-
-    head: bytes
-    size: int
-
-    def plan(self, images: Sequence[bytes | FileRange | FilePlan]) -> FilePlan:
-        """Return a plan of the binary with these images."""
-        sizes = (len(i) if isinstance(i, bytes) else i.size for i in images)
-        return FilePlan.of([self.head, *images, self.size - len(self.head) - sum(sizes)])
 
 
 def offload_kind_name(number: int, dialect: Dialect | None = None) -> str:
@@ -423,15 +410,15 @@ class _BinaryReader:
 
 
 def plan_offload_binary(
-    size: int,
+    content: Part,
     *,
     image_kind: int,
     offload_kind: int,
     strings: Mapping[str, str],
     flags: int = 0,
     keys: Sequence[str] = (),
-) -> OffloadBinaryLayout:
-    """Return the layout of a version 1 binary with an image of `size` bytes; raise UsageError.
+) -> FilePlan:
+    """Return a plan of a version 1 binary with the image `content`; raise UsageError.
 
     The pairs are in LLVM's order (`llvm_tables`). `keys` are those of the command line in order,
     including ``file`` and ``kind``; the default is ``file``, the strings' keys, and ``kind``.
@@ -439,25 +426,28 @@ def plan_offload_binary(
     raw = {_encoded(key): _encoded(value) for key, value in strings.items()}
     in_order = map(_encoded, keys or ("file", *strings, "kind"))
     row = {key: raw[key] for key in in_table_order(in_order) if key in raw}
-    image = OffloadImage(image_kind, offload_kind, flags, strings, 0, size)
-    return _layout(_ONE_ENTRY, [(image, row)])
+    image = OffloadImage(image_kind, offload_kind, flags, strings, 0, part_size(content))
+    return _plan(_ONE_ENTRY, [(image, row)], [content])
 
 
 def plan_shared_offload_binary(
-    images: Sequence[OffloadImage], *, version: Literal[2, 3] = 2
-) -> OffloadBinaryLayout:
-    """Return the layout of one binary with all images, which follow `head`; raise UsageError.
+    images: Sequence[OffloadImage], contents: Sequence[Part], *, version: Literal[2, 3] = 2
+) -> FilePlan:
+    """Return a plan of one binary of all images with their `contents`; raise UsageError.
 
     The usual keys are in the order of LLVM 23, which differs from 22's. LLVM 23 writes version 2;
     version 3 is for `write_compressed_offload_binary`. The images' current offsets do not matter.
     """
-    return _layout(version, [(image, _ordered(image.strings)) for image in images])
+    rows = [(image, _ordered(image.strings)) for image in images]
+    return _plan(version, rows, contents)
 
 
-def _layout(
-    version: int, rows: Sequence[tuple[OffloadImage, dict[bytes, bytes]]]
-) -> OffloadBinaryLayout:
-    """Return the layout of a binary with these images, each with its pairs in order."""
+def _plan(
+    version: int,
+    rows: Sequence[tuple[OffloadImage, dict[bytes, bytes]]],
+    contents: Sequence[Part],
+) -> FilePlan:
+    """Return a plan of a binary with these images, each with its pairs in order."""
     texts = {text for _, strings in rows for pair in strings.items() for text in pair}
     table, offsets = build_string_table(texts)
     layout, count = (_PAIR, _ENTRY.size) if version == _ONE_ENTRY else (_SIZED_PAIR, len(rows))
@@ -476,37 +466,24 @@ def _layout(
     total = aligned(position, _ALIGNMENT)
     head = _HEADER.pack(MAGIC, version, total, header_size, count)
     head = head.ljust(header_size, b"\0") + entries + pairs + table
-    return OffloadBinaryLayout(head.ljust(image_at, b"\0"), total)
+    return FilePlan.of([head.ljust(image_at, b"\0"), *contents, total - position])
 
 
-def write_compressed_offload_binary(
-    output: OutputFile,
-    layout: OffloadBinaryLayout,
-    images: Iterable[bytes | memoryview],
-    *,
-    method: Method,
-) -> int:
+def write_compressed_offload_binary(output: OutputFile, plan: FilePlan, *, method: Method) -> int:
     """Append a version 3 binary to the seekable `output`, compressed; return its padded size."""
     from offload_tool.formats.codec import compress, split
 
     start = output.position
     header_size = _HEADER.size + _SIZE.size
-    header = bytearray(layout.head[:header_size])
+    head, *images = plan.chunks()
+    header = bytearray(head[:header_size])
     output.write(bytes(header))  # placeholder: its size is known at the end
-
-    def body() -> Iterator[bytes | memoryview]:
-        position = len(layout.head)
-        yield layout.head[header_size:]
-        for image in images:
-            position += memoryview(image).nbytes
-            yield image
-        yield bytes(layout.size - position)
-
-    for chunk in compress(split(body()), layout.size - header_size, method=method):
+    body = split([head[header_size:], *images])
+    for chunk in compress(body, plan.size - header_size, method=method):
         output.write(chunk)
     size = output.position - start
     _SIZE.pack_into(header, 8, size)
-    _SIZE.pack_into(header, _HEADER.size, layout.size)
+    _SIZE.pack_into(header, _HEADER.size, plan.size)
     output.patch(start, bytes(header))
     output.write(bytes(aligned(size, _ALIGNMENT) - size))
     return aligned(size, _ALIGNMENT)

@@ -26,6 +26,8 @@ HOST = -1
 _ZEROS = bytes(1 << 20)
 
 Source: TypeAlias = "InputFile | bytes | memoryview"
+Part: TypeAlias = "bytes | memoryview | FileRange | FilePlan"
+"""A content of a new file."""
 
 
 class Unopened(NamedTuple):
@@ -92,22 +94,20 @@ class FilePlan(NamedTuple):
     size: int
 
     @classmethod
-    def of(cls, parts: Iterable[bytes | FileRange | FilePlan | int]) -> FilePlan:
+    def of(cls, parts: Iterable[Part | int]) -> FilePlan:
         """Return a plan of consecutive parts; an integer is a number of zeros."""
         pieces: list[Piece] = []
         position = 0
         for part in parts:
             if isinstance(part, bytes):
                 pieces.append(Literal(position, part))
-                position += len(part)
-            elif isinstance(part, int):
-                position += part
             elif isinstance(part, FilePlan):
                 pieces += part.moved(position)
-                position += part.size
-            else:
+            elif isinstance(part, FileRange):
                 pieces.append(Range(position, *part))
-                position += part.size
+            elif isinstance(part, memoryview):
+                pieces.append(Range(position, part, 0, len(part)))
+            position += part if isinstance(part, int) else part_size(part)
         return cls(join(pieces), position)
 
     def moved(self, by: int) -> Iterator[Piece]:
@@ -159,6 +159,11 @@ class FilePlan(NamedTuple):
                 yield from (_ZEROS[: part - at] for at in range(0, part, len(_ZEROS)))
             else:
                 yield part
+
+
+def part_size(part: Part) -> int:
+    """Return the number of bytes of a part."""
+    return len(part) if isinstance(part, (bytes, memoryview)) else part.size
 
 
 def _bound(piece: Piece, host: Source | int, contents: Sequence[Source]) -> Piece:

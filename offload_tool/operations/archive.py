@@ -34,11 +34,8 @@ def create_archive(
     :raises FileError: a file cannot be read or written.
     """
     _check_names(members)
-    described = [_describe(name, path, warn) for name, path in members]
-    contents = [
-        file_plan(path, member.size) for (_, path), member in zip(members, described, strict=True)
-    ]
-    plan_archive(described).plan(contents).write(output, keep_equal=keep_equal)
+    plan = plan_archive([_describe(name, path, warn) for name, path in members])
+    plan.write(output, keep_equal=keep_equal)
 
 
 def _check_names(members: Sequence[tuple[str, StrPath]]) -> None:
@@ -62,4 +59,4 @@ def _describe(name: str, path: StrPath, warn: Callable[[str], None] | None) -> N
             raise UsageError(f"'{path}': an archive member must be a regular file; give files")
         noted = warn and (lambda reason: warn(f"'{path}': {reason}"))
         symbols = member_symbols(source.data, path=path, warn=noted)
-        return NewMember(name, len(source), symbols)
+        return NewMember(name, file_plan(path, len(source)), symbols)

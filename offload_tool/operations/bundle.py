@@ -98,16 +98,14 @@ def write_bundle(
             if compression is not None and warn is not None:
                 warn("no compression: the code objects are sections of the host's object file")
             return _write(_plan_object(contents, host), output, None, keep_equal=keep_equal)
+        rows = ((str(item.id), item.range) for item in contents)
         if file_type in COMMENT_MARKS:
             comment = COMMENT_MARKS[file_type]
             for item in contents:
                 check_text_content(item.content.data, comment, path=item.content.path)
-            plan = plan_text_bundle(((str(item.id), item.range) for item in contents), comment)
+            plan = plan_text_bundle(rows, comment)
         else:
-            layout = plan_bundle(
-                ((str(item.id), len(item.content)) for item in contents), alignment
-            )
-            plan = layout.plan(item.range for item in contents)
+            plan = plan_bundle(rows, alignment)
         return _write(plan, output, compression, keep_equal=keep_equal)
 
 
@@ -200,7 +198,5 @@ def repack_bundle(
                 f"'{source.path}': {len(opened.reports)} bundles, of which each would need a "
                 "file of its own; 'offload-tool extract' takes them apart"
             )
-        entries = opened.entries
-        layout = plan_bundle([(entry.id, entry.size) for entry in entries], alignment)
-        plan = layout.plan(opened.content.range(entry.offset, entry.size) for entry in entries)
-        _write(plan, output, compression, keep_equal=keep_equal)
+        rows = ((row.id, opened.content.range(row.offset, row.size)) for row in opened.entries)
+        _write(plan_bundle(rows, alignment), output, compression, keep_equal=keep_equal)

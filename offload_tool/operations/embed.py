@@ -113,7 +113,7 @@ def embed_bundle(
             plan = hip_fatbin.plan_embedding([], 0, host_triple, into=hip_fatbin.NOTHING_EMBEDDED)
         if options.as_archive:
             names = "\0".join([*hip_fatbin.symbol_names(hashes, for_all=for_all), ""]).encode()
-            plan = plan_archive([NewMember(_MEMBER, plan.size, names)]).plan([plan])
+            plan = plan_archive([NewMember(_MEMBER, plan, names)])
         plan.bound(b"", [source] if is_wanted else [b""]).write(output, keep_equal=keep_equal)
 
 

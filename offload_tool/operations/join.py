@@ -49,7 +49,7 @@ from offload_tool.formats.targets.bundle_entry_id import BundleEntryID, OffloadK
 from offload_tool.formats.wheel import WheelName, header, is_wheel, without_headers
 from offload_tool.io import FileRange, InputFile, StrPath
 from offload_tool.io.spool import Spool
-from offload_tool.io.write_plan import FilePlan
+from offload_tool.io.write_plan import FilePlan, Part
 from offload_tool.operations.split_wheel import DeviceWheels, device_headers
 from offload_tool.operations.tree import (
     NOTHING,
@@ -209,14 +209,11 @@ class _Joining:
             message = f"expected code for {key!r} in {paths}, found none; give its archives"
             raise FormatError(message, path=location.label)
         host = BundleEntryID(OffloadKind.HOST, f"{_HOSTS[machine]}-unknown-linux-gnu", "")
-        rows, contents = [(str(host), 0)], []
+        rows: list[tuple[str, Part]] = [(str(host), b"")]
         for target_id, (archive, image) in sorted(found.items()):
-            entry = str(entry_id_of(target_id))
-            rows.append((entry, image.size))
-            contents.append(self._content(archive, image))
+            rows.append((str(entry_id_of(target_id)), self._content(archive, image)))
         self.images += len(found)
-        empty = InputFile.from_data(location.label, memoryview(b""))
-        return plan_bundle(rows, ALIGNMENT).plan([empty.range(0, 0), *contents])
+        return plan_bundle(rows, ALIGNMENT)
 
     def _content(self, archive: _Archive, image: kpack.KpackImage) -> FileRange:
         source = archive.location.source

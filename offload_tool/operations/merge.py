@@ -155,17 +155,15 @@ class _Merger:
         layout = recognise(contents[0].data, anywhere=True)
         if layout is FileFormat.ELF:
             return self._object_bundle(inputs, entries)
+        rows = ((entry.image.id, entry.content) for entry in entries)
         if layout is FileFormat.TEXT_BUNDLE:
-            rows = ((entry.image.id, entry.content) for entry in entries)
             plan = plan_text_bundle(rows, text_comment(contents[0].data))
         else:
             tables = [
                 read_bundle(content.data, 0, path=item.label)
                 for content, item in zip(contents, inputs, strict=True)
             ]
-            sizes = [(entry.image.id, entry.image.content.size) for entry in entries]
-            alignment = find_alignment(tables)
-            plan = plan_bundle(sizes, alignment).plan(entry.content for entry in entries)
+            plan = plan_bundle(rows, find_alignment(tables))
         if is_compressed:
             headers = [read_compressed_header(item.source.data, path=item.label) for item in inputs]
             version = max(2, *(header.version for header in headers))
@@ -230,12 +228,12 @@ class _Merger:
                     raise _contradiction(inputs[0], has[0], item, has[1])
                 if key not in archives[0]:
                     raise _contradiction(inputs[0], has[1], item, has[0])
-        rows, merged = [], []
+        rows = []
         for key, first in archives[0].items():
-            merged.append(self._merge_members([members[key] for members in archives]))
+            merged = self._merge_members([members[key] for members in archives])
             symbols = member_symbols(first.source.data, path=first.label)
-            rows.append(NewMember(key[0], merged[-1].size, symbols))
-        return plan_archive(rows).plan(merged)
+            rows.append(NewMember(key[0], merged, symbols))
+        return plan_archive(rows)
 
     def _merge_members(self, group: Sequence[Location]) -> FilePlan:
         """Merge members of one name; members without images must be equal in all inputs."""

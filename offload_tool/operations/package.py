@@ -24,8 +24,8 @@ from offload_tool.formats.offload_binary import (
     plan_shared_offload_binary,
     write_compressed_offload_binary,
 )
-from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_file
-from offload_tool.io.write_plan import FilePlan, Unopened, file_plan
+from offload_tool.io import InputFile, OutputFile, StrPath, replace_file
+from offload_tool.io.write_plan import FilePlan, Part, Unopened, file_plan
 from offload_tool.util.frozen import frozen
 
 if TYPE_CHECKING:
@@ -122,15 +122,13 @@ def _amend(
                 if at in replaced:
                     _append(out, *replaced[at])
                     continue
-                layout = plan_offload_binary(
-                    image.size,
+                plan_offload_binary(
+                    Unopened(each.opened).range(image.offset, image.size),
                     image_kind=image.image_kind,
                     offload_kind=image.offload_kind,
                     strings=image.strings,
                     flags=image.flags,
-                )
-                content = Unopened(each.opened).range(image.offset, image.size)
-                layout.plan([content]).write_to(out)
+                ).write_to(out)
             for row, kind in added:
                 _append(out, row, kind)
 
@@ -139,7 +137,7 @@ def _append_shared(out: OutputFile, images: Sequence[tuple[PackagedImage, int]])
     with ExitStack() as stack:
         few = len(images) <= _OPEN  # else each file is opened a second time
         rows: list[OffloadImage] = []
-        contents: list[FileRange | FilePlan] = []
+        contents: list[Part] = []
         for image, offload_kind in images:
             source = InputFile(image.path)
             stack.callback(source.close)
@@ -150,22 +148,17 @@ def _append_shared(out: OutputFile, images: Sequence[tuple[PackagedImage, int]])
             else:
                 source.close()
                 contents.append(file_plan(image.path, size))
-        plan_shared_offload_binary(rows).plan(contents).write_to(out)
+        plan_shared_offload_binary(rows, contents).write_to(out)
 
 
 def plan_images(
-    images: Sequence[OffloadImage],
-    contents: Sequence[FileRange | bytes | memoryview],
-    method: Method | None,
-    spool: Spool,
+    images: Sequence[OffloadImage], contents: Sequence[Part], method: Method | None, spool: Spool
 ) -> FilePlan:
     """Plan one binary of all images; with a `method`, compress it into `spool`."""
     if method is None:
-        found = [bytes(c) if isinstance(c, memoryview) else c for c in contents]
-        return plan_shared_offload_binary(images).plan(found)
-    layout = plan_shared_offload_binary(images, version=3)
-    parts = [c.data if isinstance(c, FileRange) else c for c in contents]
-    write = partial(write_compressed_offload_binary, layout=layout, images=parts, method=method)
+        return plan_shared_offload_binary(images, contents)
+    plan = plan_shared_offload_binary(images, contents, version=3)
+    write = partial(write_compressed_offload_binary, plan=plan, method=method)
     return FilePlan.of([spool.append(write)])
 
 
@@ -180,16 +173,13 @@ def _image_kind(image: PackagedImage, source: InputFile, generation: Generation)
 
 def _append(out: OutputFile, image: PackagedImage, offload_kind: int) -> None:
     with InputFile(image.path) as source:
-        image_kind = _image_kind(image, source, 22)
-        size = len(source)
-        layout = plan_offload_binary(
-            size,
-            image_kind=image_kind,
+        plan_offload_binary(
+            source.range(0, len(source)),
+            image_kind=_image_kind(image, source, 22),
             offload_kind=offload_kind,
             strings=image.strings,
             keys=image.keys,
-        )
-        layout.plan([source.range(0, size)]).write_to(out)
+        ).write_to(out)
 
 
 def kind_number(name: str, dialect: Dialect, warn: Callable[[str], None] | None) -> int:

@@ -259,7 +259,7 @@ class _Thinner:
     # -- formats of files --------------------------------------------------------------
 
     def _plan_archive(self, archive: Location) -> FilePlan | None:
-        new, plans, contents = [], [], []
+        new, plans = [], []
         policy = CopyPolicy("thin the files that are its members")
         for member, location in open_members(archive, policy):
             plan = self.plan(location)
@@ -268,13 +268,9 @@ class _Thinner:
                 continue
             # Thinning does not change symbols.
             symbols = member_symbols(location.source.data, path=location.label)
-            size = member.size if plan is None else plan.size
-            new.append(NewMember(member.name, size, symbols))
-            contents.append(plan or location.source.range(0, member.size))
-        if all(plan is None for plan in plans):
-            return None
-        layout = plan_archive(new)
-        return layout.plan(contents)
+            content = plan or location.source.range(0, member.size)
+            new.append(NewMember(member.name, content, symbols))
+        return None if all(plan is None for plan in plans) else plan_archive(new)
 
     def _plan_zip(self, location: Location) -> FilePlan | None:
         """Plan a wheel in a folder; it stays open until the next one."""
@@ -454,9 +450,8 @@ def _thin_bundle(source: InputFile, found: FoundContainer, kept: Sequence[int]) 
     images = [found.images[at] for at in kept]
     if not images:
         return FilePlan.of([MAGIC + bytes(8)])
-    rows = [(image.id, image.content.size) for image in images]
-    layout = plan_bundle(rows, find_alignment([bundle]))
-    return layout.plan(image.content.range for image in images)
+    rows = ((image.id, image.content.range) for image in images)
+    return plan_bundle(rows, find_alignment([bundle]))
 
 
 def _thin_content(source: InputFile, found: FoundContainer, kept: Sequence[int]) -> FilePlan:

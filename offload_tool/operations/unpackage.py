@@ -220,8 +220,7 @@ class _ImageOutputs:
                 raise UsageError("Image must have a 'file' argument.")
             from offload_tool.formats.objects.ar import plan_archive
 
-            layout = plan_archive([self._member(match) for match in matches])
-            self._store(wanted.output, layout.plan([match.content for match in matches]))
+            self._store(wanted.output, plan_archive([self._member(match) for match in matches]))
 
     def write(self, *, keep_equal: bool) -> None:
         outputs = list(self.outputs.values())
@@ -302,4 +301,4 @@ class _ImageOutputs:
         with match.found.opened() as source:
             content, offset = match.image.content(source.data), match.image.offset
             symbols = member_symbols(content, path=source.path, offset=offset, warn=warn)
-        return NewMember(name, match.image.size, symbols)
+        return NewMember(name, match.content, symbols)

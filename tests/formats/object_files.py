@@ -63,9 +63,7 @@ def write_file(path: Path, plan: FilePlan, host: Path, contents: Sequence[Source
 
 def archive_bytes(members: Sequence[tuple[str, bytes]]) -> bytes:
     """Return an archive of these members, without a symbol index."""
-    *headers, end = plan_archive([NewMember(name, len(data)) for name, data in members]).headers()
-    rows = zip(headers, members, strict=True)
-    return b"".join(header + data for header, (_, data) in rows) + end
+    return b"".join(plan_archive([NewMember(name, data) for name, data in members]).chunks())
 
 
 def member_header(name: bytes, size: int | bytes, **fields: bytes) -> bytes:

@@ -38,8 +38,7 @@ TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 def binary(content: bytes = b"image", **options: object) -> bytes:
     """Return a binary of version 1."""
     fields = {"image_kind": 1, "offload_kind": 4, "strings": STRINGS, **options}
-    layout = plan_offload_binary(len(content), **fields)  # type: ignore[arg-type]
-    return (layout.head + content).ljust(layout.size, b"\0")
+    return b"".join(plan_offload_binary(content, **fields).chunks())  # type: ignore[arg-type]
 
 
 Entry = tuple[int, dict[str, str], bytes]
@@ -144,17 +143,17 @@ def test_compressed_binaries_give_what_they_were(method: int) -> None:
 def test_compressed_binaries_that_we_write(tmp_path: Path, method: Method) -> None:
     rows = [OffloadImage(2, 4, flags, strings, 0, len(image)) for flags, strings, image in ENTRIES]
     rows[0] = replaced(rows[0], strings={"triple": "a", "arch": "y"})
-    layout = plan_shared_offload_binary(rows, version=3)
     images = [image for _, _, image in ENTRIES]
+    plan = plan_shared_offload_binary(rows, images, version=3)
     path = tmp_path / "x"
     with replace_file(path) as out:
         out.write(binary(b"old"))
-        size = write_compressed_offload_binary(out, layout, images, method=method)
+        size = write_compressed_offload_binary(out, plan, method=method)
     data = memoryview(path.read_bytes())
     assert len(data) == len(binary(b"old")) + size
     _, found = iter_offload_binaries(data, padding=False)
     content, _ = unpacked(data, found)
-    assert len(content) == layout.size
+    assert len(content) == plan.size
     (whole,) = iter_offload_binaries(content, padding=False)
     assert [bytes(image.content(content)) for image in whole.images] == images
     assert [dict(image.strings) for image in whole.images] == [dict(row.strings) for row in rows]

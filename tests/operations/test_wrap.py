@@ -40,8 +40,8 @@ def package(*contents: bytes) -> bytes:
     out = b""
     for content in contents:
         strings = {"arch": "gfx90a", "triple": "amdgcn-amd-amdhsa"}
-        layout = plan_offload_binary(len(content), image_kind=1, offload_kind=1, strings=strings)
-        out += (layout.head + content).ljust(layout.size, b"\0")
+        plan = plan_offload_binary(content, image_kind=1, offload_kind=1, strings=strings)
+        out += b"".join(plan.chunks())
     return out
 
 

@@ -28,8 +28,8 @@ from operator import itemgetter
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.magic import BUNDLE as MAGIC
 from offload_tool.formats.magic import aligned
-from offload_tool.io import FileRange, StrPath
-from offload_tool.io.write_plan import FilePlan, Literal, Range, join
+from offload_tool.io import StrPath
+from offload_tool.io.write_plan import FilePlan, Part, part_size
 from offload_tool.util.frozen import frozen
 
 _COUNT = struct.Struct("<Q")
@@ -68,24 +68,21 @@ class Bundle:
         return data[start : start + entry.size]
 
 
-@frozen
-class BundleLayout:
-    """The layout of a new bundle: the header's bytes and the position of each code object."""
-
-    header: bytes
-    entries: tuple[BundleEntry, ...]
-    size: int
-
-    def plan(self, contents: Iterable[FileRange]) -> FilePlan:
-        """Return a plan of the bundle with these code objects."""
-        rows = zip(self.entries, contents, strict=True)
-        ranges = (Range(entry.offset, *content) for entry, content in rows)
-        return FilePlan(join([Literal(0, self.header), *ranges]), self.size)
+def plan_bundle(items: Iterable[tuple[str, Part]], alignment: int = 1) -> FilePlan:
+    """Return a plan of the bundle of (bundle entry ID, content) items; raise UsageError."""
+    rows = list(items)
+    header, offsets = _layout([(name, part_size(content)) for name, content in rows], alignment)
+    parts: list[Part | int] = [header]
+    end = len(header)
+    for offset, (_, content) in zip(offsets, rows, strict=True):
+        parts += (offset - end, content)
+        end = offset + part_size(content)
+    return FilePlan.of(parts)
 
 
-def plan_bundle(items: Iterable[tuple[str, int]], alignment: int = 1) -> BundleLayout:
-    """Return the layout of a bundle of (bundle entry ID, size in bytes) items; raise UsageError."""
-    table = [(name, name.encode("utf-8", "surrogateescape"), size) for name, size in items]
+def _layout(rows: Sequence[tuple[str, int]], alignment: int) -> tuple[bytes, list[int]]:
+    """Return header and code object offsets of a bundle of (bundle entry ID, size) rows."""
+    table = [(name, name.encode("utf-8", "surrogateescape"), size) for name, size in rows]
     if alignment < 1:
         raise UsageError(f"bundle alignment must be at least 1, not {alignment}")
     if not table:
@@ -96,8 +93,8 @@ def plan_bundle(items: Iterable[tuple[str, int]], alignment: int = 1) -> BundleL
 
     position = _HEADER_SIZE + sum(_ENTRY.size + len(raw) for _, raw, _ in table)
     header = bytearray(MAGIC + _COUNT.pack(len(table)))
-    entries = []
-    for name, raw, size in table:
+    offsets = []
+    for _, raw, size in table:
         position = aligned(position, alignment)
         if position + size > _MOST:
             raise UsageError(
@@ -105,9 +102,9 @@ def plan_bundle(items: Iterable[tuple[str, int]], alignment: int = 1) -> BundleL
                 f"{_MOST} bytes, the most of a file; give a smaller alignment"
             )
         header += _ENTRY.pack(position, size, len(raw)) + raw
-        entries.append(BundleEntry(name, position, size))
+        offsets.append(position)
         position += size
-    return BundleLayout(bytes(header), tuple(entries), position)
+    return bytes(header), offsets
 
 
 def find_alignment(bundles: Sequence[Bundle]) -> int:
@@ -131,8 +128,8 @@ def _is_layout(bundle: Bundle, alignment: int) -> bool:
     rows = [(entry.id, entry.size) for entry in bundle.entries]
     if not rows or len({name for name, _ in rows}) < len(rows):
         return not rows
-    planned = plan_bundle(rows, alignment).entries
-    return all(a.offset == b.offset for a, b in zip(planned, bundle.entries, strict=True))
+    _, offsets = _layout(rows, alignment)
+    return offsets == [entry.offset for entry in bundle.entries]
 
 
 def read_bundle(data: memoryview, offset: int = 0, *, path: StrPath | None = None) -> Bundle:

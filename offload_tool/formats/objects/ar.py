@@ -57,7 +57,7 @@ from offload_tool.formats.magic import THIN_ARCHIVE as THIN_MAGIC
 from offload_tool.formats.objects.coff import MACHINES, coff_symbols, is_coff
 from offload_tool.formats.objects.elf.reader import ElfTables
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath
-from offload_tool.io.write_plan import FilePlan
+from offload_tool.io.write_plan import FilePlan, Part, part_size
 
 _HEADER = struct.Struct("16s32s10s2s")
 """Name, the fields that do not affect the content, size, terminator."""
@@ -366,7 +366,7 @@ class NewMember(NamedTuple):
     """A member to write."""
 
     name: str
-    size: int
+    content: Part
     symbols: bytes | None = None
     """Names for the symbol index, each ended by NUL; None if the member is not an object.
 
@@ -374,12 +374,16 @@ class NewMember(NamedTuple):
     """
 
 
-def plan_archive(members: Iterable[NewMember]) -> GrowingArchive:
-    """Return an archive of these members; raise UsageError if it cannot store a name or size."""
+def plan_archive(members: Iterable[NewMember]) -> FilePlan:
+    """Return a plan of an archive; raise UsageError if it cannot store a name or size."""
     archive = GrowingArchive()
-    for name, size, symbols in members:
-        archive.add_header(name.encode("utf-8", "surrogateescape"), size, symbols)
-    return archive
+    contents = []
+    for name, content, symbols in members:
+        archive.add_header(name.encode("utf-8", "surrogateescape"), part_size(content), symbols)
+        contents.append(content)
+    *headers, end = archive.headers()
+    rows = zip(headers, contents, strict=True)
+    return FilePlan.of([*(part for row in rows for part in row), end])
 
 
 class GrowingArchive:
@@ -461,12 +465,6 @@ class GrowingArchive:
             yield gap + _MEMBER_HEADER % (field, size)
             gap = b"\n" if size & 1 else b""
         yield gap
-
-    def plan(self, contents: Sequence[FileRange | FilePlan]) -> FilePlan:
-        """Return a plan of the archive with these contents."""
-        *headers, end = self.headers()
-        rows = zip(headers, contents, strict=True)
-        return FilePlan.of([*(part for row in rows for part in row), end])
 
     def write_to(self, out: OutputFile) -> None:
         """Append the archive to `out`; raise FileError if a source is shorter or the disk full."""

@@ -20,6 +20,7 @@ from offload_tool.formats.objects.ar import (
     plan_archive,
 )
 from offload_tool.io import InputFile, replace_file
+from offload_tool.io.write_plan import FilePlan
 from tests.conftest import Tool, missing, program, run_tool
 from tests.formats.object_files import member_header as header
 
@@ -29,19 +30,12 @@ LONG = "x" * 98 + ".o"
 
 def archive_of(contents: Contents, *, wide_offset: int = 1 << 32) -> bytes:
     """Write what `plan_archive` says, and check that it keeps its word."""
-    members = [
-        NewMember(name, len(data), member_symbols(memoryview(data))) for name, data in contents
-    ]
+    members = [NewMember(name, data, member_symbols(memoryview(data))) for name, data in contents]
     with patch("offload_tool.formats.objects.ar._WIDE_OFFSET", wide_offset):
-        layout = plan_archive(members)
-        out = joined(layout, [data for _, data in contents])
-        assert len(out) == layout.size
+        plan = plan_archive(members)
+        out = b"".join(plan.chunks())
+        assert len(out) == plan.size
     return out
-
-
-def joined(layout: GrowingArchive, contents: list[bytes]) -> bytes:
-    *headers, end = layout.headers()
-    return b"".join(part for row in zip(headers, contents, strict=True) for part in row) + end
 
 
 def read(data: bytes, path: Path | None = None) -> Contents:
@@ -75,11 +69,11 @@ def test_round_trip(contents: Contents) -> None:
 @pytest.mark.parametrize(
     ("member", "message"),
     [
-        (NewMember("", 0), "is empty"),
-        (NewMember("a\nb", 0), "a line end"),
-        (NewMember("a\0b", 0), "NUL"),
-        (NewMember("a", 10**10), "has 10000000000 bytes"),
-        (NewMember("a", -1), "has -1 bytes"),
+        (NewMember("", b""), "is empty"),
+        (NewMember("a\nb", b""), "a line end"),
+        (NewMember("a\0b", b""), "NUL"),
+        (NewMember("a", FilePlan((), 10**10)), "has 10000000000 bytes"),
+        (NewMember("a", FilePlan((), -1)), "has -1 bytes"),
     ],
     ids=["empty", "line-end", "nul", "too-large", "negative"],
 )
@@ -95,7 +89,7 @@ def test_members_added_one_by_one(tmp_path: Path, seed: int) -> None:
     (tmp_path / "a").write_bytes(chance.randbytes(900_000))
     with InputFile(tmp_path / "a") as first, InputFile(tmp_path / "a") as other:
         in_memory = InputFile.from_data("m", memoryview(chance.randbytes(50_000)))
-        growing, members, contents = GrowingArchive(), [], []
+        growing, members = GrowingArchive(), []
         at = 0
         for number in range(chance.choice([0, 1, 400])):
             source = chance.choice([first, first, first, first, other, in_memory])
@@ -106,23 +100,22 @@ def test_members_added_one_by_one(tmp_path: Path, seed: int) -> None:
             name = chance.choice([f"m{number}", "m", LONG, f"{number}{LONG}"])
             symbols = chance.choice([None, None, b"", b"f\0g\0"]) if seed % 2 else None
             growing.add(name.encode(), source, at, size, symbols)
-            members.append(NewMember(name, size, symbols))
-            contents.append(bytes(source.data[at : at + size]))
+            members.append(NewMember(name, bytes(source.data[at : at + size]), symbols))
             at += size
-        layout = plan_archive(members)
-        assert (growing.size, len(growing)) == (layout.size, len(members))
+        plan = plan_archive(members)
+        assert (growing.size, len(growing)) == (plan.size, len(members))
         with replace_file(tmp_path / "out") as out:
             growing.write_to(out)
-    assert (tmp_path / "out").read_bytes() == joined(layout, contents)
+    assert (tmp_path / "out").read_bytes() == b"".join(plan.chunks())
 
 
 def test_offsets_of_64_bits() -> None:
     """From 4 GiB on the index has 64 bits, up to the largest member that a header can hold."""
     front = 8 + 60 + 4 + 4 + 4  # magic, index with one symbol
-    last = NewMember("b", 0, b"ab\0")
+    last = NewMember("b", b"", b"ab\0")
 
     def head(size: int) -> bytes:
-        return next(plan_archive([NewMember("big", size), last]).headers())
+        return bytes(next(plan_archive([NewMember("big", FilePlan((), size)), last]).chunks()))
 
     narrow = head((1 << 32) - front - 60 - 2)
     assert narrow[8:10] == b"/ "
