@@ -184,9 +184,7 @@ def write_cuda_fatbin(
             NewCudaEntry(processor, stack.enter_context(InputFile(path)).data, options=options)
             for processor, path in images
         ]
-        with replace_file(output) as out:
-            for piece in plan_cuda_fatbin(entries, level=level):
-                out.write(piece)
+        plan_cuda_fatbin(entries, level=level).write(output)
 
 
 def embed_cuda_fatbin(

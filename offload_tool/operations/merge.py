@@ -27,7 +27,7 @@ from offload_tool.formats.bundle.binary import find_alignment, plan_bundle, read
 from offload_tool.formats.bundle.compressed import read_compressed_header
 from offload_tool.formats.bundle.object_file import HOST_MARKER, plan_host, plan_object_bundle
 from offload_tool.formats.bundle.text import plan_text_bundle
-from offload_tool.formats.cuda.fatbin import CudaEntry, CudaImage, cuda_header, read_cuda_fatbin
+from offload_tool.formats.cuda.fatbin import CudaEntry, CudaImage, plan_entries, read_cuda_fatbin
 from offload_tool.formats.kpack.archive import copied_image, read_kpack, spooled_kpack
 from offload_tool.formats.objects.ar import NewMember, member_symbols, plan_archive
 from offload_tool.formats.offload_binary import read_offload_binary
@@ -329,8 +329,7 @@ def _merge_cuda(inputs: Sequence[Location]) -> FilePlan:
         for item, entry in rows
         for image in entry.images
     )
-    parts = [item.source.range(entry.offset, entry.size) for item, entry in rows]
-    return FilePlan.of([cuda_header(sum(part.size for part in parts)), *parts])
+    return plan_entries([item.source.range(entry.offset, entry.size) for item, entry in rows])
 
 
 def _cuda_order(images: Sequence[CudaImage]) -> tuple[str, bool]:

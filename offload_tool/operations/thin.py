@@ -44,7 +44,7 @@ from offload_tool.errors import FormatError, UnsupportedError, UsageError
 from offload_tool.formats.bundle.binary import find_alignment, plan_bundle, read_bundle
 from offload_tool.formats.bundle.compressed import read_compressed_header
 from offload_tool.formats.bundle.text import START, marker
-from offload_tool.formats.cuda.fatbin import cuda_header, read_cuda_fatbin
+from offload_tool.formats.cuda.fatbin import plan_entries, read_cuda_fatbin
 from offload_tool.formats.kpack.archive import copied_image, read_kpack, spooled_kpack
 from offload_tool.formats.magic import BUNDLE as MAGIC
 from offload_tool.formats.magic import aligned
@@ -441,8 +441,7 @@ def _thin_cuda(source: InputFile, found: FoundContainer, kept: Sequence[int]) ->
     stays = {_cuda_entry(found.images[at]) for at in kept}
     fatbin = read_cuda_fatbin(source.data, found.offset, path=found.label)
     entries = [entry for number, entry in enumerate(fatbin.entries) if number in stays]
-    header = cuda_header(sum(entry.size for entry in entries))
-    return FilePlan.of([header, *(source.range(entry.offset, entry.size) for entry in entries)])
+    return plan_entries([source.range(entry.offset, entry.size) for entry in entries])
 
 
 def _thin_bundle(source: InputFile, found: FoundContainer, kept: Sequence[int]) -> FilePlan:

@@ -36,6 +36,7 @@ from offload_tool.formats.cuda.object_section import RELOCATABLE_SECTION
 from offload_tool.formats.objects.ar import GrowingArchive
 from offload_tool.io import StrPath, replace_file
 from offload_tool.io.spool import Spool
+from offload_tool.io.write_plan import FilePlan
 
 _PROCESSOR = re.compile(r"(sm|compute|lto)_(\d+)([af]?)")
 _MINORS = 10  # ``sm_86`` is of major version 8 and minor version 6
@@ -52,18 +53,16 @@ def unbundle_cuda_library(
     """
     archive = GrowingArchive()
     with Spool() as spool:
-        for name, pieces in _parts(path, processor):
-            start = spool.out.position
-            for piece in pieces:
-                spool.out.write(piece)
-            archive.add(name.encode("utf-8", "surrogateescape"), *spool.since(start), None)
+        for name, plan in _plans(path, processor):
+            content = spool.append(plan.write_to)
+            archive.add(name.encode("utf-8", "surrogateescape"), *content, None)
         if not archive and not allow_missing:
             raise OffloadError(f"'{path}': no member has relocatable CUDA code for {processor}")
         with replace_file(output, keep_equal=True) as out:
             archive.write_to(out)
 
 
-def _parts(path: StrPath, processor: str) -> Iterator[tuple[str, Sequence[bytes | memoryview]]]:
+def _plans(path: StrPath, processor: str) -> Iterator[tuple[str, FilePlan]]:
     every = find_containers(path, confined=False)
     for member, containers in itertools.groupby(every, lambda each: each.member):
         name = (member or Path(path).name).replace("/", "_")
@@ -71,7 +70,7 @@ def _parts(path: StrPath, processor: str) -> Iterator[tuple[str, Sequence[bytes 
         for found in containers:
             if found.section == RELOCATABLE_SECTION:
                 thinned = _thinned(found, processor)
-                if thinned:
+                if thinned is not None:
                     yield f"{name}.fatbin", thinned
             elif found.section == OFFLOADING_SECTION:
                 images = (image for image in found.images if image.kind == "cuda")
@@ -85,20 +84,20 @@ def _parts(path: StrPath, processor: str) -> Iterator[tuple[str, Sequence[bytes 
         taken = linked_entries([target for target, _ in cubins], processor)
         for target, data in cubins:
             if target in taken:
-                yield f"{name}.cubin", [data]
+                yield f"{name}.cubin", FilePlan.of([data])
 
 
-def _thinned(found: FoundContainer, processor: str) -> list[bytes | memoryview]:
-    data = found.location.source.data
-    entries = read_cuda_fatbin(data, found.offset, path=found.label).entries
+def _thinned(found: FoundContainer, processor: str) -> FilePlan | None:
+    source = found.location.source
+    entries = read_cuda_fatbin(source.data, found.offset, path=found.label).entries
     names = [image.processor for entry in entries for image in entry.images]
     taken = set(linked_entries(names, processor))
     kept = [
-        data[entry.offset : entry.offset + entry.size]
+        source.range(entry.offset, entry.size)
         for entry in entries
         if any(image.processor in taken for image in entry.images)
     ]
-    return plan_entries(kept) if kept else []
+    return plan_entries(kept) if kept else None
 
 
 def linked_entries(names: Sequence[str], processor: str) -> list[str]:

@@ -144,7 +144,7 @@ def test_folder_with_broken_compressed_bundles(tmp_path: Path, method: Method) -
 def test_memory_of_a_large_library(tmp_path: Path) -> None:
     """4000 fat binaries in 192 MB are listed as JSON within 100 MB, mapped pages included."""
     ptx = b".version 7.0\n.target sm_80\n.address_size 64\n"
-    fatbin = b"".join(plan_cuda_fatbin([NewCudaEntry("sm_80", ptx)]))
+    fatbin = b"".join(plan_cuda_fatbin([NewCudaEntry("sm_80", ptx)]).chunks())
     library = tmp_path / "library.so"
     library.write_bytes(make_elf(extra={b".nv_fatbin": fatbin * 4000}))
     with library.open("r+b") as file:

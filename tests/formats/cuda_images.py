@@ -95,4 +95,4 @@ def packed_fatbin(fatbin: bytes, method: str) -> bytes:
         flags = int.from_bytes(head[40:48], "little") | flag
         struct.pack_into("<QQQ", head, 40, flags, 0, len(content))
         parts += [bytes(head), packed, padding]
-    return b"".join(plan_entries(parts))
+    return b"".join(plan_entries(parts).chunks())

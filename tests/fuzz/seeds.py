@@ -101,7 +101,7 @@ def compressed_fatbin(method: str) -> bytes:
     """Return a fat binary whose images are compressed."""
     cubin = (HERE / "seeds" / "sm_90a.cubin").read_bytes()
     entries = [NewCudaEntry("sm_90a", cubin), NewCudaEntry("sm_90", ptx("sm_90", kernels=3))]
-    return packed_fatbin(b"".join(plan_cuda_fatbin(entries)), method)
+    return packed_fatbin(b"".join(plan_cuda_fatbin(entries).chunks()), method)
 
 
 def offload_binary(*options: str) -> bytes:

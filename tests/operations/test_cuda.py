@@ -45,7 +45,7 @@ def fatbin(*processors: str, method: str = "", size: int = 9000, seed: int = 0) 
         )
         for name in processors
     ]
-    plain = b"".join(plan_cuda_fatbin(rows))
+    plain = b"".join(plan_cuda_fatbin(rows).chunks())
     return packed_fatbin(plain, method) if method else plain
 
 
@@ -99,7 +99,7 @@ def test_several_of_one_processor(tmp_path: Path) -> None:
     """Images of one processor in one fat binary belong together: all of them stay."""
     rows = [NewCudaEntry(name, cubin(name, seed=n)) for n in (1, 2) for name in ALL[:3]]
     path, out = tmp_path / "all.fatbin", tmp_path / "out.fatbin"
-    path.write_bytes(b"".join(plan_cuda_fatbin(rows)))
+    path.write_bytes(b"".join(plan_cuda_fatbin(rows).chunks()))
     thin_file(path, out, keep=[Device.parse("sm_86")])
     assert targets(out) == ["sm_86", "sm_86"]
 

@@ -159,7 +159,7 @@ def test_ptx(tmp_path: Path) -> None:
     def written(text: str) -> Path:
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.fatbin"
         rows = [NewCudaEntry("sm_80", text.encode())]
-        path.write_bytes(b"".join(plan_cuda_fatbin(rows)))
+        path.write_bytes(b"".join(plan_cuda_fatbin(rows).chunks()))
         return path
 
     base = written(head + body)

@@ -74,6 +74,7 @@ from offload_tool.formats.magic import BITCODES, aligned
 from offload_tool.formats.objects.elf.reader import EM_CUDA, is_elf, read_elf_tables
 from offload_tool.io import StrPath
 from offload_tool.io.limits import effective_budget
+from offload_tool.io.write_plan import FilePlan, Part, part_size
 from offload_tool.util.frozen import frozen
 
 _MAGIC = 0xBA55ED50
@@ -456,27 +457,20 @@ class NewCudaEntry:
 _Fields: TypeAlias = "tuple[int, tuple[int, int], bytes | memoryview, bytes | None, int]"
 
 
-def plan_cuda_fatbin(
-    entries: Sequence[NewCudaEntry], *, level: int | None = None
-) -> list[bytes | memoryview]:
-    """Return a fat binary's pieces, as ``fatbinary`` writes it; raise UsageError or FormatError.
+def plan_cuda_fatbin(entries: Sequence[NewCudaEntry], *, level: int | None = None) -> FilePlan:
+    """Return a plan of a fat binary as of ``fatbinary``; raise UsageError or FormatError.
 
     With `level`, each image is a zstd frame of that level, as of ``fatbinary --compress-all``.
     """
-    return plan_entries([piece for entry in entries for piece in _pieces(entry, level)])
+    return plan_entries([part for entry in entries for part in _parts(entry, level)])
 
 
-def plan_entries(pieces: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
-    """Return the pieces of a fat binary with these entries, in order."""
-    return [cuda_header(sum(map(len, pieces))), *pieces]
+def plan_entries(parts: Sequence[Part]) -> FilePlan:
+    """Return a plan of a fat binary whose entries are these parts, in order."""
+    return FilePlan.of([_HEADER.pack(_MAGIC, 1, _HEADER.size, sum(map(part_size, parts))), *parts])
 
 
-def cuda_header(size: int) -> bytes:
-    """Return the header of a fat binary whose entries have `size` bytes in total."""
-    return _HEADER.pack(_MAGIC, 1, _HEADER.size, size)
-
-
-def _pieces(entry: NewCudaEntry, level: int | None) -> list[bytes | memoryview]:
+def _parts(entry: NewCudaEntry, level: int | None) -> list[bytes | memoryview]:
     processor = _PROCESSOR.fullmatch(entry.processor)
     if processor is None:
         raise UsageError(

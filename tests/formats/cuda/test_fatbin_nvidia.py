@@ -33,7 +33,7 @@ def cubins(nvidia: Tool, tmp_path_factory: pytest.TempPathFactory) -> list[Image
 
 def written(images: list[Image], level: int | None = None) -> bytes:
     rows = [NewCudaEntry(image.processor, image.content, image.options) for image in images]
-    return b"".join(plan_cuda_fatbin(rows, level=level))
+    return b"".join(plan_cuda_fatbin(rows, level=level).chunks())
 
 
 def random_images(rng: random.Random, cubins: list[Image]) -> list[Image]:
