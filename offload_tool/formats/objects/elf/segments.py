@@ -48,7 +48,7 @@ from offload_tool.errors import FormatError, UnsupportedError
 from offload_tool.formats.magic import aligned, next_content
 from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.objects.elf.reader import ElfTables, SectionHeader, SegmentHeader, Symbol
-from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, join
+from offload_tool.io.write_plan import HOST, FilePlan, Literal, Part, Piece, Range, join
 from offload_tool.util.frozen import frozen
 
 _PF_R = 4
@@ -127,14 +127,43 @@ def plan_grown_elf(
     patches: Callable[[int], Iterable[tuple[int, bytes]]],
     *,
     replaced: int,
-    dropped: Iterable[int] = (),
+    dropped: Iterable[int],
 ) -> FilePlan:
     """Return a plan of the file with `content` in a page-aligned section `name`, number `replaced`.
 
     `patches` returns bytes for offsets of the old file, from the section's address. The sections
     `dropped` go. Raises UnsupportedError: the change is not safe.
     """
-    return _Grown(tables, (), "joined").plan_with(content, name, patches, replaced, dropped)
+    grown = _Grown(tables, (), "joined")
+    row_size, table_at = tables.elf_class.segment.size, tables.header.e_phoff
+    stays = grown.has_room(row_size)
+    offset, address = grown.place(grown.content_end(), moves_table=not stays)
+    size = aligned(content.size, grown.page)
+    new = [grown.segment(offset, address, size)]
+    behind: list[Part | int] = [content, size - content.size]
+    grown.literals += patches(address)
+    if stays:
+        table = grown.pack_table(tables.segments, table_at, None, new)
+        grown.literals.append((table_at, table))
+    else:
+        table_at, table_address = offset + size, address + size
+        new.append(grown.segment(table_at, table_address, row_size * (len(tables.segments) + 2)))
+        behind.append(grown.pack_table(tables.segments, table_at, table_address, new))
+    grown.appended = offset, FilePlan.of(behind)
+    names = bytes(tables.content(tables.names_index))
+    grown.names = names + name + b"\0"
+    for number in dropped:
+        grown.sections[number] = elf.NO_SECTION
+    grown.sections[replaced] = elf.NO_SECTION._replace(
+        sh_name=len(names),
+        sh_type=elf.SHT_PROGBITS,
+        sh_flags=elf.SHF_ALLOC,
+        sh_addr=address,
+        sh_offset=offset,
+        sh_size=size,
+        sh_addralign=grown.page,
+    )
+    return grown.finish()
 
 
 def _rooms(tables: ElfTables, replacements: Iterable[Replacement]) -> list[_Room]:
@@ -528,46 +557,7 @@ class _Linked(_Mapped):
 class _Grown(_Mapped):
     """A program or library that gets content."""
 
-    def plan_with(
-        self,
-        content: FilePlan,
-        name: bytes,
-        patches: Callable[[int], Iterable[tuple[int, bytes]]],
-        replaced: int,
-        dropped: Iterable[int],
-    ) -> FilePlan:
-        tables = self.tables
-        row_size, table_at = tables.elf_class.segment.size, tables.header.e_phoff
-        stays = self._has_room(row_size)
-        offset, address = self._place(self.content_end(), moves_table=not stays)
-        size = aligned(content.size, self.page)
-        new = [self.segment(offset, address, size)]
-        behind: list[FilePlan | int | bytes] = [content, size - content.size]
-        self.literals += patches(address)
-        if stays:
-            table = self.pack_table(tables.segments, table_at, None, new)
-            self.literals.append((table_at, table))
-        else:
-            table_at, table_address = offset + size, address + size
-            new.append(self.segment(table_at, table_address, row_size * (len(tables.segments) + 2)))
-            behind.append(self.pack_table(tables.segments, table_at, table_address, new))
-        self.appended = offset, FilePlan.of(behind)
-        names = bytes(tables.content(tables.names_index))
-        self.names = names + name + b"\0"
-        for number in dropped:
-            self.sections[number] = elf.NO_SECTION
-        self.sections[replaced] = elf.NO_SECTION._replace(
-            sh_name=len(names),
-            sh_type=elf.SHT_PROGBITS,
-            sh_flags=elf.SHF_ALLOC,
-            sh_addr=address,
-            sh_offset=offset,
-            sh_size=size,
-            sh_addralign=self.page,
-        )
-        return self.finish()
-
-    def _has_room(self, row_size: int) -> bool:
+    def has_room(self, row_size: int) -> bool:
         """Return whether zeros behind the table leave room for one more program header."""
         tables = self.tables
         start = tables.header.e_phoff + row_size * len(tables.segments)
@@ -582,7 +572,7 @@ class _Grown(_Mapped):
         )
         return loaded and not used and next_content(tables.data[:end], start) is None
 
-    def _place(self, end: int, *, moves_table: bool) -> tuple[int, int]:
+    def place(self, end: int, *, moves_table: bool) -> tuple[int, int]:
         top = max(row.p_vaddr + row.p_memsz for row in self.loads)
         offset, address = (aligned(at, self.page) for at in (end, top))
         if self.is_program and moves_table:
