@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 
 from offload_tool.containers.entries import CudaContent, PayloadCache, StoredEntry, read_bundles
 from offload_tool.containers.file_format import FileFormat, recognise
@@ -295,7 +295,7 @@ def containers_of(region: Region) -> Iterator[FoundContainer]:
     """Yield the containers of a region; raise ContentError if they are broken or unsupported."""
     location = region.location
     if reader := _READERS.get(region.file_format):
-        yield from reader(region)
+        yield from islice(reader(region), 1 if region.is_stray else None)
     else:
         for bundle in read_bundles(location.source, "o", path=location.label):
             if bundle.entries:
@@ -329,8 +329,6 @@ def _bundles(region: Region) -> Iterator[FoundContainer]:
         container = FileFormat.COMPRESSED_BUNDLE if found.report else FileFormat.BUNDLE
         images = _images(found.entries)
         yield FoundContainer(location, container, found.offset, found.size, images, region.section)
-        if region.is_stray:
-            return
 
 
 def _offload_binaries(region: Region) -> Iterator[FoundContainer]:
@@ -351,8 +349,6 @@ def _offload_binaries(region: Region) -> Iterator[FoundContainer]:
             images.append(_image(parts, entry, row.image_kind_name))
         rest = (binary.offset, binary.size, tuple(images), region.section)
         yield FoundContainer(location, FileFormat.OFFLOAD_BINARY, *rest)
-        if region.is_stray:
-            return
 
 
 def _kpack_images(region: Region) -> Iterator[FoundContainer]:
@@ -413,8 +409,6 @@ def _cuda_fatbins(region: Region) -> Iterator[FoundContainer]:
         if position + fatbin.size - forgotten > FORGET_AFTER:
             forgotten = position + fatbin.size
             location.source.forget()
-        if region.is_stray:
-            return
 
 
 def _cuda_offsets(region: Region, data: memoryview) -> Iterator[int]:

@@ -45,15 +45,11 @@ class FoundBinary:
     binary: OffloadBinary
     """Its offsets count from the beginning of `source`."""
     source: InputFile
-    """Open until the next binary is requested; `opened` opens it again."""
-    member: str | None = None
+    """Open until the next binary is requested."""
+    member: str | None
     """Name of the innermost archive member that contains it."""
-    reopen: Callable[[], InputFile] | None = None
-    """None if `source` is the input itself."""
-
-    def opened(self) -> AbstractContextManager[InputFile]:
-        """Return `source` for a block, reopened because the search may have moved on."""
-        return nullcontext(self.source) if self.reopen is None else self.reopen()
+    opened: Callable[[], AbstractContextManager[InputFile]]
+    """Returns `source` for a block, reopened because the search may have moved on."""
 
 
 def found_binary(
@@ -61,18 +57,14 @@ def found_binary(
     source: InputFile,
     label: str,
     member: str | None,
-    reopen: Callable[[], InputFile] | None,
+    opened: Callable[[], AbstractContextManager[InputFile]],
 ) -> FoundBinary:
     """Return a binary of `source`; the images of a compressed one are in another file."""
     if binary.packed is None:
-        return FoundBinary(binary, source, member, reopen)
+        return FoundBinary(binary, source, member, opened)
     content, inner = unpacked(source.data, binary, path=label)
-    label += " (decompressed)"
-
-    def opened() -> InputFile:
-        return InputFile.from_data(label, content)
-
-    return FoundBinary(inner, opened(), member, opened)
+    unpack = partial(InputFile.from_data, f"{label} (decompressed)", content)
+    return FoundBinary(inner, unpack(), member, unpack)
 
 
 @contextmanager
@@ -102,7 +94,8 @@ def find_offload_binaries(
             for binary in iter_offload_binaries(
                 whole.data, start, start + size, path=label, padding=padding
             ):
-                yield found_binary(binary, whole, label, member, reopen)
+                opened = reopen or (lambda: nullcontext(whole))
+                yield found_binary(binary, whole, label, member, opened)
 
         walk = Walk(_PackagerPolicy(), read, spool=lambda: nullcontext(spool()))
         yield walk.search(Location.of(source, str(source.path)))

@@ -38,7 +38,7 @@ from offload_tool.formats.magic import BUNDLE, DOS, begins
 from offload_tool.formats.objects.coff import CoffSection, read_coff_sections
 from offload_tool.io import InputFile, StrPath
 from offload_tool.io.limits import effective_budget, how_to_allow, run_budget
-from offload_tool.io.paths import is_within
+from offload_tool.io.paths import is_same_file, is_within
 from offload_tool.io.spool import Spool
 
 if TYPE_CHECKING:
@@ -233,10 +233,10 @@ def _open_member(
     location: Location, member: ArchiveMember, path: Path, policy: Policy
 ) -> InputFile:
     try:
-        status = path.stat()
-        if any(_is_file(other, status) for other in location.files):
+        mode = path.stat().st_mode
+        if any(is_same_file(other, path) for other in location.files):
             raise policy.refusal(location, member, policy.contains_itself)
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(mode):
             message = f"'{path}' is not a regular file, as members must be"
             raise policy.refusal(location, member, message)
         folder = Path(location.files[0]).parent
@@ -519,13 +519,6 @@ def _strays(
                 done = 0
                 source.forget()
         position = max(position, end)
-
-
-def _is_file(path: str, status: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), status)
-    except OSError:
-        return False
 
 
 def _files(folder: StrPath, skip: Callable[[OffloadError], None]) -> Iterator[str]:

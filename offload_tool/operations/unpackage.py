@@ -203,7 +203,7 @@ class _ImageOutputs:
                 message = f"expected at most {_MAX_DEPTH} nested offload binaries"
                 raise FormatError(message, path=label, offset=start)
             found = [
-                found_binary(binary, source, label, match.found.member, match.found.reopen)
+                found_binary(binary, source, label, match.found.member, match.found.opened)
                 for binary in iter_offload_binaries(
                     source.data, start, end, path=label, padding=self.options.padding
                 )

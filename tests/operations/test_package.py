@@ -38,7 +38,8 @@ def found_in(path: Path, **options: object) -> list[tuple[str | None, bytes, boo
         for binary in binaries:
             for image in binary.binary.images:
                 content = bytes(image.content(binary.source.data))
-                is_in_file = binary.reopen is None
+                with binary.opened() as again:
+                    is_in_file = again is binary.source
                 found.append((binary.member, content, is_in_file))
                 if is_in_file:
                     data = path.read_bytes()
