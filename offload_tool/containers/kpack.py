@@ -36,7 +36,7 @@ from offload_tool.formats.objects.elf.reader import ElfTables
 from offload_tool.formats.targets.bundle_entry_id import BundleEntryID, OffloadKind
 from offload_tool.io import InputFile
 from offload_tool.io.limits import effective_budget, how_to_allow
-from offload_tool.io.paths import is_within
+from offload_tool.io.paths import is_within, names_in
 
 _TRIPLE = "amdgcn-amd-amdhsa-"
 _TARGETS = ("gfx", "amdgcn")  # prefixes of target names
@@ -150,10 +150,7 @@ class _Folder:
         if folder in self._names:
             effective_budget().member(folder, len(self._names[folder]))
         else:
-            try:
-                self._names[folder] = sorted(os.listdir(folder))
-            except (OSError, ValueError):  # a name with a NUL
-                self._names[folder] = []
+            self._names[folder] = sorted(names_in(folder))
         names = self._names[folder]
         least = len(begin) + len(end)
         found = (n for n in names if n.startswith(begin) and n.endswith(end) and len(n) >= least)

@@ -193,6 +193,7 @@ class PackedBody:
     offset: int
     size: int
     inflated_size: int
+    method: Method
 
 
 def offload_kind_name(number: int, dialect: Dialect | None = None) -> str:
@@ -267,9 +268,8 @@ def unpacked(
         return OffloadBinaryError(message, path=path, offset=at, field="inflated size")
 
     place = packed.offset, packed.offset + packed.size, packed.inflated_size
-    method: Method = "zstd" if _is_zstd(data, packed) else "zlib"
     content = decompress_range(
-        data, *place, head=bytes(head), method=method, size_error=size_error, path=path
+        data, *place, head=bytes(head), method=packed.method, size_error=size_error, path=path
     )
     return content, next(iter_offload_binaries(content, path=path))
 
@@ -279,14 +279,8 @@ def read_offload_binary(
 ) -> tuple[memoryview, OffloadBinary, Method | None]:
     """Read the binary at `offset` as `unpacked` does; return the compression method, too."""
     binary = next(iter_offload_binaries(data, offset, path=path))
-    method: Method | None = None
-    if binary.packed is not None:
-        method = "zstd" if _is_zstd(data, binary.packed) else "zlib"
+    method = binary.packed.method if binary.packed else None
     return *unpacked(data, binary, path=path), method
-
-
-def _is_zstd(data: memoryview, packed: PackedBody) -> bool:
-    return begins(data, _ZSTD_MAGIC, packed.offset)
 
 
 class _BinaryReader:
@@ -345,7 +339,9 @@ class _BinaryReader:
         if whole < body_at:
             message = f"expected {body_at} bytes or more, found {whole}"
             raise self._error(_HEADER.size, "inflated size", message)
-        body = PackedBody(self.start + body_at, self.size - body_at, whole - body_at)
+        start = self.start + body_at
+        method: Method = "zstd" if begins(self.data, _ZSTD_MAGIC, start) else "zlib"
+        body = PackedBody(start, self.size - body_at, whole - body_at, method)
         return OffloadBinary(self.start, self.size, version, (), body)
 
     def _read_entry(self, at: int, version: int) -> OffloadImage:

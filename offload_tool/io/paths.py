@@ -109,7 +109,7 @@ def is_same_file(first: StrPath, second: StrPath) -> bool:
 
 def names_in(folder: StrPath) -> list[str]:
     """Return the names in a folder; [] if it is none, or not readable."""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # ValueError: a name with a NUL
         return os.listdir(folder)
     return []
 

@@ -162,32 +162,20 @@ def compress_bundle(
     with seekable(output) as file:
         start = file.position
         file.write(draft.pack())  # placeholder: sizes and hash are known at the end
-        report = _write_payload(file, parts, draft, level)
-        file.patch(start, report.header.pack())
-    return report
-
-
-def _write_payload(
-    output: OutputFile,
-    parts: Sequence[bytes | memoryview],
-    draft: CompressedHeader,
-    level: int | None,
-) -> CompressionReport:
-    """Append the payload; return a report with the final header (`draft` lacks size and hash)."""
-    started, start = time.perf_counter(), output.position
-    size, method = draft.uncompressed_size, draft.method
-    with codec.BackgroundHash() as md5:
-        chunks = md5.watch(codec.split(parts))
-        for chunk in codec.compress(chunks, size, method=method, level=level):
-            output.write(chunk)
-        digest = _truncated(md5.digest())
-    payload_size = output.position - start
-    total_size = draft.size + payload_size
-    _check_version_2(draft.version, total_size, "Total file size")
-    header = replaced(draft, total_size=total_size, hash=digest)
+        started = time.perf_counter()
+        with codec.BackgroundHash() as md5:
+            chunks = md5.watch(codec.split(parts))
+            for chunk in codec.compress(chunks, size, method=method, level=level):
+                file.write(chunk)
+            digest = _truncated(md5.digest())
+        total_size = file.position - start
+        _check_version_2(version, total_size, "Total file size")
+        header = replaced(draft, total_size=total_size, hash=digest)
+        seconds = time.perf_counter() - started
+        file.patch(start, header.pack())
     if level is None:
         level = -1 if method == "zlib" else 3
-    return CompressionReport(header, payload_size, time.perf_counter() - started, level)
+    return CompressionReport(header, total_size - header.size, seconds, level)
 
 
 def _truncated(digest: bytes) -> int:
