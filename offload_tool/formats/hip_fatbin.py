@@ -48,7 +48,7 @@ from offload_tool.formats.magic import ELF, aligned
 from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.objects.elf.reader import ElfTables
 from offload_tool.formats.targets import triple as triples
-from offload_tool.io.write_plan import FilePlan, Literal, content
+from offload_tool.io.write_plan import FilePlan, Part, part_size
 
 try:  # fast to load, unlike hashlib with OpenSSL
     from _md5 import md5  # type: ignore[import-not-found]
@@ -158,13 +158,13 @@ def symbol_names(hashes: Sequence[str], *, for_all: bool = False) -> list[str]:
 
 def plan_embedding(
     hashes: Sequence[str],
-    size: int,
+    content: Part,
     host_triple: str,
     *,
     for_all: bool = False,
     into: EmbeddingSection = EMBEDDED_BUNDLE,
 ) -> FilePlan:
-    """Return a plan of the object that embeds a bundle, content 0, of `size`; raise UsageError.
+    """Return a plan of the object that embeds `content`, a bundle; raise UsageError.
 
     `hashes` are those of the host objects' CUIDs (see `cuid_hash`). The one bundle `for_all` of a
     program also has the symbols without a hash. The content goes `into` a section.
@@ -179,7 +179,7 @@ def plan_embedding(
             "host such as x86_64-unknown-linux-gnu"
         )
     machine, flags = _HOSTS[arch]
-    start = aligned(_ELF.header.size, into.alignment)
+    start, size = aligned(_ELF.header.size, into.alignment), part_size(content)
 
     flags_of_section = elf.SHF_ALLOC | (_SHF_GNU_RETAIN if into.is_retained else 0)
     writable = elf.SHF_ALLOC | _SHF_WRITE
@@ -216,10 +216,11 @@ def plan_embedding(
         *(_ELF.header.size, 0, 0, _ELF.section.size, len(rows), len(rows) - 1),
     )
     table = b"".join(_ELF.section.pack(*row) for row in rows)
-    pieces = (
-        Literal(0, head),
-        content(start, 0, size),
-        Literal(symbols_at, symbols + strings),
-        Literal(headers_at, table),
+    return FilePlan.of(
+        [
+            *(head, start - len(head)),
+            *(content, symbols_at - start - size),
+            *(symbols + strings, headers_at - strings_at - len(strings)),
+            table,
+        ]
     )
-    return FilePlan(pieces, headers_at + len(table))

@@ -82,9 +82,8 @@ _PLACEHOLDER, _PLACEHOLDER_SIZE = 'c"\\01\\02\\03"', 3
 
 @frozen
 class RegisteredImage:
-    """A file to register: its size, and the ranges for the runtime, in bytes."""
+    """A file to register: the ranges for the runtime, in bytes."""
 
-    size: int
     ranges: tuple[tuple[int, int], ...]
     """Begin and end of the file, or of each image in it."""
     target_id: str | None = None

@@ -7,13 +7,13 @@ with their size::
               Literal Range of host Range of        (zeros)    Literal   end
                                     content 0
 
-An editor of object files does not have the contents to insert: its plan refers to them by number,
-and `bound` fills them in. A plan can have more `Unopened` files than can be open at once.
+An editor of object files has the data of the file, but not the open file: its plan refers to it as
+`HOST`, and `bound` fills it in. A plan can have more `Unopened` files than can be open at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -22,11 +22,11 @@ from offload_tool.errors import FileError
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_file
 
 HOST = -1
-"""The number of the edited file."""
+"""Stands for the edited file."""
 _ZEROS = bytes(1 << 20)
 
 Source: TypeAlias = "InputFile | bytes | memoryview"
-Part: TypeAlias = "bytes | memoryview | FileRange | FilePlan"
+Part: TypeAlias = "bytes | memoryview | InputFile | FileRange | FilePlan"
 """A content of a new file."""
 
 
@@ -49,12 +49,8 @@ def _reopen(path: StrPath, size: int) -> InputFile:
     source = InputFile(path)
     if len(source) != size:
         source.close()
-        raise _changed(path)
+        raise FileError(path, "changed its size while it was read; try again")
     return source
-
-
-def _changed(path: StrPath) -> FileError:
-    return FileError(path, "changed its size while it was read; try again")
 
 
 class Literal(NamedTuple):
@@ -74,7 +70,7 @@ class Range(NamedTuple):
 
     position: int
     source: Source | Unopened | int
-    """The source or its number: `HOST`, or the index of a content to insert."""
+    """The source, or `HOST`."""
     offset: int
     size: int
 
@@ -82,9 +78,9 @@ class Range(NamedTuple):
 Piece: TypeAlias = "Literal | Range"
 
 
-def content(position: int, index: int, size: int) -> Range:
-    """Return a piece for the whole content number `index`."""
-    return Range(position, index, 0, size)
+def part_size(part: Part) -> int:
+    """Return the number of bytes of a part."""
+    return part.size if isinstance(part, (FileRange, FilePlan)) else len(part)
 
 
 class FilePlan(NamedTuple):
@@ -103,10 +99,11 @@ class FilePlan(NamedTuple):
                 pieces.append(Literal(position, part))
             elif isinstance(part, FilePlan):
                 pieces += part.moved(position)
-            elif isinstance(part, FileRange):
-                pieces.append(Range(position, *part))
             elif isinstance(part, memoryview):
                 pieces.append(Range(position, part, 0, len(part)))
+            elif not isinstance(part, int):
+                whole = part.range(0, len(part)) if isinstance(part, InputFile) else part
+                pieces.append(Range(position, *whole))
             position += part if isinstance(part, int) else part_size(part)
         return cls(join(pieces), position)
 
@@ -114,9 +111,9 @@ class FilePlan(NamedTuple):
         """Return the pieces as part of a file in which this one begins at `by`."""
         return (piece._replace(position=piece.position + by) for piece in self.pieces)
 
-    def bound(self, host: Source | int, contents: Sequence[Source] = ()) -> FilePlan:
-        """Replace numbers by their sources (`HOST` may stay); raise FileError for another size."""
-        return FilePlan(tuple(_bound(piece, host, contents) for piece in self.pieces), self.size)
+    def bound(self, host: Source) -> FilePlan:
+        """Return the plan with the edited file for `HOST`."""
+        return FilePlan(tuple(_bound(piece, host) for piece in self.pieces), self.size)
 
     def write_to(self, out: OutputFile) -> None:
         """Append the file to `out`; raise FileError if a source is shorter or the disk full."""
@@ -140,7 +137,7 @@ class FilePlan(NamedTuple):
                 with piece.source.open() as source:
                     yield FileRange(source, piece.offset, piece.size)
             elif isinstance(piece.source, int):
-                raise TypeError(f"source {piece.source} of this plan is not bound")
+                raise TypeError("the host of this plan is not bound")
             else:
                 yield memoryview(piece.source)[piece.offset : piece.offset + piece.size]
             position = piece.position + piece.size
@@ -161,22 +158,10 @@ class FilePlan(NamedTuple):
                 yield part
 
 
-def part_size(part: Part) -> int:
-    """Return the number of bytes of a part."""
-    return len(part) if isinstance(part, (bytes, memoryview)) else part.size
-
-
-def _bound(piece: Piece, host: Source | int, contents: Sequence[Source]) -> Piece:
-    if isinstance(piece, Literal) or not isinstance(piece.source, int):
-        return piece
-    if piece.source == HOST:
+def _bound(piece: Piece, host: Source) -> Piece:
+    if isinstance(piece, Range) and isinstance(piece.source, int):
         return piece._replace(source=host)
-    source = contents[piece.source]
-    if len(source) != piece.size:
-        if isinstance(source, InputFile):
-            raise _changed(source.path)
-        raise ValueError(f"{len(source)} bytes for the {piece.size} of content {piece.source}")
-    return piece._replace(source=source)
+    return piece
 
 
 def join(pieces: Iterable[Piece]) -> tuple[Piece, ...]:

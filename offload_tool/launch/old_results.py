@@ -126,7 +126,7 @@ class OldResults:
             tables = read_elf_tables(data, path=self._path)
             for content in map(bytes, map(tables.content, range(len(tables.sections)))):
                 if content and digest_of(content) == digest:
-                    plan_with_content(data, content, len(content), path=self._path)
+                    plan_with_content(data, content, content, path=self._path)
                     return content
         return None
 

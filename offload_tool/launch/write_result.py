@@ -139,8 +139,8 @@ def exchange_images(host: InputFile, old: bytes, images: str, output: str) -> No
 
     with InputFile(images) as content, replace_file(output) as out:
         if old:
-            plan = plan_with_content(host.data, old, len(content), path=host.path)
-            plan.bound(host, [content]).write_to(out)
+            plan = plan_with_content(host.data, old, content, path=host.path)
+            plan.bound(host).write_to(out)
         else:
             out.copy(host)
 

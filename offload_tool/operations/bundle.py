@@ -19,7 +19,7 @@ from offload_tool.formats.targets.bundle_entry_id import (
     OffloadKind,
     check_composition,
 )
-from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_file
+from offload_tool.io import InputFile, OutputFile, StrPath, replace_file
 from offload_tool.io.write_plan import FilePlan
 from offload_tool.util.frozen import frozen
 
@@ -98,7 +98,7 @@ def write_bundle(
             if compression is not None and warn is not None:
                 warn("no compression: the code objects are sections of the host's object file")
             return _write(_plan_object(contents, host), output, None, keep_equal=keep_equal)
-        rows = ((str(item.id), item.range) for item in contents)
+        rows = [(str(item.id), item.content) for item in contents]
         if file_type in COMMENT_MARKS:
             comment = COMMENT_MARKS[file_type]
             for item in contents:
@@ -124,10 +124,6 @@ class _Item:
     id: BundleEntryID
     content: InputFile
 
-    @property
-    def range(self) -> FileRange:
-        return self.content.range(0, len(self.content))
-
 
 def _open(path: StrPath | None) -> InputFile:
     return InputFile.from_data("empty", memoryview(b"")) if path is None else InputFile(path)
@@ -146,12 +142,9 @@ def _object_host(items: Sequence[_Item]) -> _Item | None:
 def _plan_object(items: Sequence[_Item], host: _Item) -> FilePlan:
     from offload_tool.formats.bundle.object_file import HOST_MARKER, plan_object_bundle
 
-    contents: list[InputFile | bytes] = [
-        HOST_MARKER if item is host else item.content for item in items
-    ]
-    sizes = [(str(item.id), len(data)) for item, data in zip(items, contents, strict=True)]
-    plan = plan_object_bundle(host.content.data, sizes, path=host.content.path)
-    return plan.bound(host.content, contents)
+    rows = [(str(item.id), HOST_MARKER if item is host else item.content) for item in items]
+    plan = plan_object_bundle(host.content.data, rows, path=host.content.path)
+    return plan.bound(host.content)
 
 
 def compress_plan(out: OutputFile, plan: FilePlan, compression: Compression) -> CompressionReport:

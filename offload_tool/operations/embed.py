@@ -107,21 +107,21 @@ def embed_bundle(
         if is_wanted:
             target = hip_fatbin.EMBEDDED_MARKER if options.is_marker else hip_fatbin.EMBEDDED_BUNDLE
             plan = hip_fatbin.plan_embedding(
-                hashes, len(source), host_triple, for_all=for_all, into=target
+                hashes, source, host_triple, for_all=for_all, into=target
             )
         else:
-            plan = hip_fatbin.plan_embedding([], 0, host_triple, into=hip_fatbin.NOTHING_EMBEDDED)
+            plan = hip_fatbin.plan_embedding([], b"", host_triple, into=hip_fatbin.NOTHING_EMBEDDED)
         if options.as_archive:
             names = "\0".join([*hip_fatbin.symbol_names(hashes, for_all=for_all), ""]).encode()
             plan = plan_archive([NewMember(_MEMBER, plan, names)])
-        plan.bound(b"", [source] if is_wanted else [b""]).write(output, keep_equal=keep_equal)
+        plan.write(output, keep_equal=keep_equal)
 
 
 def embed_tools_marker(marker: StrPath, output: StrPath, *, host_triple: str) -> None:
     """Write the object with a linked file's kpack marker, for AMD's tools; raise UsageError."""
     with InputFile(marker) as source:
-        plan = hip_fatbin.plan_embedding([], len(source), host_triple, into=hip_fatbin.TOOLS_MARKER)
-        plan.bound(b"", [source]).write(output)
+        plan = hip_fatbin.plan_embedding([], source, host_triple, into=hip_fatbin.TOOLS_MARKER)
+        plan.write(output)
 
 
 def read_host_files(paths: Sequence[StrPath]) -> host_symbols.HipHostCode:
@@ -205,8 +205,8 @@ def embed_cuda_fatbin(
             with replace_file(output, keep_equal=keep_equal) as out:
                 out.copy(host)
             return
-        plan = object_section.plan_embedding(host.data, len(images), path=host_object)
-        plan.bound(host, [images]).write(output, keep_equal=keep_equal)
+        plan = object_section.plan_embedding(host.data, images, path=host_object)
+        plan.bound(host).write(output, keep_equal=keep_equal)
 
 
 def embed_offload_binary(
@@ -216,12 +216,12 @@ def embed_offload_binary(
     with InputFile(host_object) as host, InputFile(package) as images:
         plan = plan_elf(
             host.data,
-            [(OFFLOADING_SECTION.encode(), len(images))],
+            [(OFFLOADING_SECTION.encode(), images)],
             path=host_object,
             section_type=SHT_LLVM_OFFLOADING,
             alignment=_OFFLOADING_ALIGNMENT,
         )
-        plan.bound(host, [images]).write(output, keep_equal=keep_equal)
+        plan.bound(host).write(output, keep_equal=keep_equal)
 
 
 # -- kpack archives ----------------------------------------------------------------------

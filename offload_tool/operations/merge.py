@@ -180,13 +180,11 @@ class _Merger:
             if host.data != hosts[0].data:
                 raise _contradiction(inputs[0], "one host object", item, "another")
         data = hosts[0].data
-        contents = [
-            HOST_MARKER if entry.image.content.is_host_object else entry.content.data
-            for entry in entries
+        rows = [
+            (e.image.id, HOST_MARKER if e.image.content.is_host_object else e.content)
+            for e in entries
         ]
-        rows = [(e.image.id, len(c)) for e, c in zip(entries, contents, strict=True)]
-        plan = plan_object_bundle(data, rows, path=inputs[0].label)
-        return plan.bound(data, contents)
+        return plan_object_bundle(data, rows, path=inputs[0].label).bound(data)
 
     # -- offload binaries ------------------------------------------------------------
 
@@ -248,7 +246,7 @@ class _Merger:
             if item.source.data != group[0].source.data:
                 raise _contradiction(group[0], "one content", item, "another")
         source = group[0].source
-        return FilePlan.of([source.range(0, len(source))])
+        return FilePlan.of([source])
 
 
 def _members(archive: Location) -> Iterator[tuple[tuple[str, int], Location]]:

@@ -144,7 +144,7 @@ def _append_shared(out: OutputFile, images: Sequence[tuple[PackagedImage, int]])
             image_kind, size = _image_kind(image, source, 23), len(source)
             rows.append(OffloadImage(image_kind, offload_kind, 0, image.strings, 0, size))
             if few:
-                contents.append(source.range(0, size))
+                contents.append(source)
             else:
                 source.close()
                 contents.append(file_plan(image.path, size))
@@ -174,7 +174,7 @@ def _image_kind(image: PackagedImage, source: InputFile, generation: Generation)
 def _append(out: OutputFile, image: PackagedImage, offload_kind: int) -> None:
     with InputFile(image.path) as source:
         plan_offload_binary(
-            source.range(0, len(source)),
+            source,
             image_kind=_image_kind(image, source, 22),
             offload_kind=offload_kind,
             strings=image.strings,

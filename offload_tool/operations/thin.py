@@ -268,7 +268,7 @@ class _Thinner:
                 continue
             # Thinning does not change symbols.
             symbols = member_symbols(location.source.data, path=location.label)
-            content = plan or location.source.range(0, member.size)
+            content = plan or location.source
             new.append(NewMember(member.name, content, symbols))
         return None if all(plan is None for plan in plans) else plan_archive(new)
 

@@ -361,7 +361,7 @@ class FileWriter(TreeWriter):
         """Return the plan of the whole output; call after `finish`."""
         if self.is_changed:
             return self._plan
-        return FilePlan.of([self.source.range(0, len(self.source))])
+        return FilePlan.of([self.source])
 
     @property
     def size(self) -> int:

@@ -138,7 +138,7 @@ def wrap_images(
             kind,
             triple,
             [
-                RegisteredImage(len(file), _ranges(file, kind, generation), target_id)
+                RegisteredImage(_ranges(file, kind, generation), target_id)
                 for file, target_id in zip(files, ids, strict=True)
             ],
             generation,
@@ -146,10 +146,10 @@ def wrap_images(
             options.finds_entries,
         )
         if as_object:
-            plan = _plan_object(registration, compiler)
+            plan = _plan_object(registration, files, compiler)
         else:
             plan = _plan_bitcode(registration, files, compiler)
-        plan.bound(b"", files).write(output, keep_equal=keep_equal)
+        plan.write(output, keep_equal=keep_equal)
 
 
 def registered_id(text: str, *, allow_unknown: bool = False) -> str:
@@ -256,7 +256,9 @@ def _plan_bitcode(
     return FilePlan.of([compiler.assemble(text, registration.triple)])
 
 
-def _plan_object(registration: Registration, compiler: Compiler) -> FilePlan:
+def _plan_object(
+    registration: Registration, files: Sequence[InputFile], compiler: Compiler
+) -> FilePlan:
     meaning = triples.meaning(registration.triple)
     is_elf = meaning.object_format == "elf" and meaning.system in _ELF_SYSTEMS
     if not is_elf or meaning.arch not in ELF_HOSTS:  # LLVM's code generator may crash
@@ -267,4 +269,4 @@ def _plan_object(registration: Registration, compiler: Compiler) -> FilePlan:
             "x86_64-unknown-linux-gnu; write bitcode (.bc) and compile that"
         )
     module = compiler.compile_object(object_text(registration), registration.triple)
-    return plan_object_with_images(module, [image.size for image in registration.images])
+    return plan_object_with_images(module, files)

@@ -270,9 +270,9 @@ def _write_package(
     with replace_file(package) as out:
         for file in (file for path in inputs for file in open_file_or_members(path)):
             kind = ImageKind.BITCODE if is_bitcode(file.source.data) else ImageKind.OBJECT
-            content = file.source.range(0, len(file.source))
-            plan = plan_offload_binary(content, image_kind=kind, offload_kind=1, strings=strings)
-            plan.write_to(out)
+            plan_offload_binary(
+                file.source, image_kind=kind, offload_kind=1, strings=strings
+            ).write_to(out)
             is_empty = False
     if is_empty:
         raise CodeObjectError(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from offload_tool.formats.objects.ar import NewMember, plan_archive
 from offload_tool.io import InputFile
-from offload_tool.io.write_plan import FilePlan, Source
+from offload_tool.io.write_plan import FilePlan
 from tests.conftest import run_tool
 
 HOST = "host-x86_64-unknown-linux-gnu-"
@@ -49,16 +49,16 @@ static struct Init { Init() { use(1); } } init;
 CLASSES = {"32le": (1, "<"), "32be": (1, ">"), "64le": (2, "<"), "64be": (2, ">")}
 
 
-def assemble(plan: FilePlan, host: bytes, contents: Sequence[bytes], tmp_path: Path) -> bytes:
+def assemble(plan: FilePlan, host: bytes, tmp_path: Path) -> bytes:
     """Write a plan to a file and give the bytes of that file."""
-    plan.bound(host, contents).write(tmp_path / "assembled")
+    plan.bound(host).write(tmp_path / "assembled")
     return (tmp_path / "assembled").read_bytes()
 
 
-def write_file(path: Path, plan: FilePlan, host: Path, contents: Sequence[Source] = ()) -> None:
+def write_file(path: Path, plan: FilePlan, host: Path) -> None:
     """Write a plan with the host as file, as the tools do."""
     with InputFile(host) as file:
-        plan.bound(file, contents).write(path)
+        plan.bound(file).write(path)
 
 
 def archive_bytes(members: Sequence[tuple[str, bytes]]) -> bytes:
@@ -93,8 +93,7 @@ class Objcopy:
             arguments.append(f"--set-section-flags={name.decode()}=readonly,exclude")
         run_tool(self.tool, *arguments, "--", host, self.out)
         data = host.read_bytes()
-        plan = self.plan(memoryview(data), [(name, len(content)) for name, content in ADDED])
-        ours = assemble(plan, data, [content for _, content in ADDED], self.tmp_path)
+        ours = assemble(self.plan(memoryview(data), ADDED), data, self.tmp_path)
         assert ours == self.out.read_bytes()
         return ours
 
@@ -104,7 +103,7 @@ class Objcopy:
         command = ("--regex", f"--remove-section={PREFIX}.*", "--")
         run_tool(self.tool, *command, self.tmp_path / "bundled", self.out)
         plan = self.plan(memoryview(host), removed=is_bundle_section)
-        ours = assemble(plan, host, [], self.tmp_path)
+        ours = assemble(plan, host, self.tmp_path)
         assert ours == self.out.read_bytes()
         return ours
 

@@ -1,18 +1,10 @@
-"""What several tests need of registration modules: the planned file, and LLVM's reading."""
+"""What several tests need of registration modules: LLVM's reading."""
 
 from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
-
-from offload_tool.io.write_plan import FilePlan
-
-
-def planned(plan: FilePlan, contents: Sequence[bytes]) -> bytes:
-    """Return the file of a plan without a host."""
-    return b"".join(plan.bound(b"", contents).chunks())
 
 
 def disassembled(program: str, path: Path) -> str:

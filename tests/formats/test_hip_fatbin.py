@@ -16,8 +16,8 @@ LINUX = "x86_64-unknown-linux-gnu"
 
 
 def embed(content: bytes, cuid: str = "13", triple: str = LINUX) -> bytes:
-    plan = plan_embedding([cuid_hash(cuid)], len(content), triple)
-    return b"".join(plan.bound(b"", [content]).chunks())
+    plan = plan_embedding([cuid_hash(cuid)], content, triple)
+    return b"".join(plan.chunks())
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 4096, 10001])
@@ -35,11 +35,11 @@ def test_other_hosts() -> None:
     arm = read_elf_tables(memoryview(embed(b"x", triple="aarch64-unknown-linux-gnu"))).header
     assert (arm.e_machine, arm.e_type) == (183, ET_REL)
     with pytest.raises(UsageError, match=r"sparc-sun-solaris.*expected one of aarch64, "):
-        plan_embedding(["1"], 1, "sparc-sun-solaris")
+        plan_embedding(["1"], b"x", "sparc-sun-solaris")
     for triple in ("x86_64-pc-windows-msvc", "x86_64-w64-mingw32", "aarch64-apple-darwin"):
         with pytest.raises(UsageError, match=f"'{triple}': embed makes ELF objects"):
-            plan_embedding(["1"], 1, triple)
-    assert plan_embedding(["1"], 1, "x86_64-unknown-fuchsia")
+            plan_embedding(["1"], b"x", triple)
+    assert plan_embedding(["1"], b"x", "x86_64-unknown-fuchsia")
 
 
 @pytest.mark.llvm

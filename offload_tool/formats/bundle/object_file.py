@@ -37,7 +37,7 @@ from offload_tool.formats.objects.elf.edit_sections import plan_elf
 from offload_tool.formats.objects.elf.reader import is_elf_header, read_elf_tables
 from offload_tool.io import StrPath
 from offload_tool.io.limits import effective_budget
-from offload_tool.io.write_plan import FilePlan
+from offload_tool.io.write_plan import FilePlan, Part
 from offload_tool.util.frozen import frozen
 
 HOST_MARKER = b"\0"
@@ -125,9 +125,9 @@ def check_not_merged(entries: Sequence[ObjectEntry], *, path: StrPath | None = N
 
 
 def plan_object_bundle(
-    host: memoryview, items: Sequence[tuple[str, int]], *, path: StrPath | None = None
+    host: memoryview, items: Sequence[tuple[str, Part]], *, path: StrPath | None = None
 ) -> FilePlan:
-    """Return a plan of `host` bundled with (bundle entry ID, size in bytes) items, in order.
+    """Return a plan of `host` bundled with (bundle entry ID, content) items, in order.
 
     The content of the host's own item is `HOST_MARKER`. Raises UsageError or FormatError: no items,
     an ID twice, or a host that is not ELF, or broken.
@@ -150,7 +150,7 @@ def plan_object_bundle(
             raise UsageError(
                 f"{counts[name]} entries have the bundle entry ID '{name}'{where}; each must differ"
             )
-    added = [(MAGIC + name.encode("utf-8", "surrogateescape"), size) for name, size in items]
+    added = [(MAGIC + name.encode("utf-8", "surrogateescape"), part) for name, part in items]
     return plan_elf(host, added, path=path)
 
 

@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable
 
 from offload_tool.errors import FormatError, UsageError
 from offload_tool.formats.bundle.binary import BundleEntry
-from offload_tool.io import FileRange, StrPath
-from offload_tool.io.write_plan import FilePlan
+from offload_tool.io import StrPath
+from offload_tool.io.write_plan import FilePlan, Part
 
 COMMENT_MARKS: dict[str, str] = {
     "i": "//",
@@ -59,9 +59,9 @@ def check_text_content(data: memoryview, comment: str, *, path: StrPath | None =
         )
 
 
-def plan_text_bundle(items: Iterable[tuple[str, FileRange]], comment: str) -> FilePlan:
+def plan_text_bundle(items: Iterable[tuple[str, Part]], comment: str) -> FilePlan:
     """Return a plan of the bundle of (bundle entry ID, content) items, in order."""
-    parts: list[bytes | FileRange] = []
+    parts: list[Part] = []
     for entry_id, content in items:
         parts += (marker(comment, START, entry_id), content, marker(comment, END, entry_id))
     return FilePlan.of(parts)

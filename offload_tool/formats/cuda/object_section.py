@@ -42,7 +42,7 @@ from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.objects.elf.reader import ElfTables, is_elf, read_elf_tables
 from offload_tool.formats.objects.elf.relocations import LinkedPointers
 from offload_tool.io import StrPath
-from offload_tool.io.write_plan import HOST, FilePlan, Literal, Range, content, join
+from offload_tool.io.write_plan import HOST, FilePlan, Literal, Part, Range, join
 
 PLACEHOLDER = b"offload_tool: the fat binary goes here"
 SECTION = ".nv_fatbin"
@@ -77,7 +77,7 @@ def find_placeholder(data: memoryview, *, path: StrPath | None = None) -> int | 
     return None
 
 
-def plan_embedding(data: memoryview, size: int, *, path: StrPath | None = None) -> FilePlan:
+def plan_embedding(data: memoryview, content: Part, *, path: StrPath | None = None) -> FilePlan:
     """Return a plan of the host object `data` with a fat binary; errors of `find_placeholder`."""
     index = find_placeholder(data, path=path)
     if index is None:
@@ -87,17 +87,17 @@ def plan_embedding(data: memoryview, size: int, *, path: StrPath | None = None) 
         )
     tables = read_elf_tables(data, path=path)
     layout = tables.elf_class.section
-    offset = aligned(len(data), ALIGNMENT)
-    header = tables.sections[index]._replace(sh_offset=offset, sh_size=size)
+    offset, fatbin = aligned(len(data), ALIGNMENT), FilePlan.of([content])
+    header = tables.sections[index]._replace(sh_offset=offset, sh_size=fatbin.size)
     at = tables.header_offset(index)
     end = at + layout.size
     pieces = (
         Range(0, HOST, 0, at),
         Literal(at, layout.pack(*header)),
         Range(end, HOST, end, len(data) - end),
-        content(offset, 0, size),
+        *fatbin.moved(offset),
     )
-    return FilePlan(join(pieces), offset + size)
+    return FilePlan(join(pieces), offset + fatbin.size)
 
 
 # -- linked programs ------------------------------------------------------------------------------

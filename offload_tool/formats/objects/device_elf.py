@@ -46,7 +46,7 @@ from offload_tool.errors import UnsupportedError
 from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.targets.processors import PROCESSOR_OF_MACH
 from offload_tool.io import StrPath
-from offload_tool.io.write_plan import HOST, FilePlan
+from offload_tool.io.write_plan import FilePlan
 
 _ELF64_LITTLE = b"\2\1"  # e_ident[EI_CLASS] and e_ident[EI_DATA]
 _ABI, _ABI_VERSION, _FLAGS_AT, _HEADER_SIZE = 7, 8, 48, 64
@@ -156,7 +156,5 @@ def plan_elf_with_notes(image: memoryview, *, path: StrPath | None = None) -> Fi
         elf_class.pack_note(_NOTE_NAME, number, text) for number, text in _NOTES.items()
     )
     # Without flags: unlike other added sections, the linker must keep this one.
-    plan = plan_elf(
-        image, [(_NOTES_SECTION, len(notes))], path=path, section_type=elf.SHT_NOTE, flags=0
-    )
-    return plan.bound(HOST, [notes])
+    added = [(_NOTES_SECTION, notes)]
+    return plan_elf(image, added, path=path, section_type=elf.SHT_NOTE, flags=0)

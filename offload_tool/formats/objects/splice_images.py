@@ -35,20 +35,21 @@ from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.formats.objects.elf.reader import ElfTables, read_elf_tables
 from offload_tool.formats.registration_ir import SECTION_MARK
 from offload_tool.io import StrPath
-from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, content, join
+from offload_tool.io.write_plan import HOST, FilePlan, Literal, Part, Piece, Range, join
 
 _MARKED = re.compile(rb"%s([0-9]+)(.*)" % re.escape(SECTION_MARK.encode()), re.DOTALL)
 _OFFLOADING = b".llvm.offloading"
 
 
-def plan_object_with_images(module: bytes, sizes: Sequence[int]) -> FilePlan:
-    """Return a plan of the object with content N of `sizes[N]` bytes in marked section N."""
+def plan_object_with_images(module: bytes, images: Sequence[Part]) -> FilePlan:
+    """Return a plan of the object with image N in marked section N."""
     data = memoryview(module)
     patched = bytearray(module)
-    offsets, end = _patch_elf(data, patched, sizes)
-    if sorted(offsets) != list(range(len(sizes))):
-        raise FormatError(f"expected sections for {len(sizes)} images, found {sorted(offsets)}")
-    contents = [content(at, number, sizes[number]) for number, at in offsets.items()]
+    plans = [FilePlan.of([image]) for image in images]
+    offsets, end = _patch_elf(data, patched, [plan.size for plan in plans])
+    if sorted(offsets) != list(range(len(images))):
+        raise FormatError(f"expected sections for {len(images)} images, found {sorted(offsets)}")
+    contents = [piece for number, at in offsets.items() for piece in plans[number].moved(at)]
     contents.sort(key=lambda piece: piece.position)
     return FilePlan(join([Literal(0, bytes(patched)), *contents]), end)
 
@@ -83,9 +84,9 @@ def _patch_elf(
 
 
 def plan_with_content(
-    data: memoryview, placeholder: bytes, size: int, *, path: StrPath | None = None
+    data: memoryview, placeholder: bytes, content: Part, *, path: StrPath | None = None
 ) -> FilePlan:
-    """Return a plan of `HOST` with content 0 in the section `placeholder`; raise ContentError."""
+    """Return a plan of `HOST` with `content` in the section `placeholder`; raise ContentError."""
     tables = read_elf_tables(data, path=path)
     index = _section_with(tables, placeholder)
     order = _order(tables)
@@ -95,6 +96,8 @@ def plan_with_content(
     at_end = tables.header_offset(count) == len(data)
     if not (is_object and at_end) or _layout(tables, order, -1, 0) != found:
         raise UnsupportedError("not laid out as LLVM lays out objects", path=path)
+    new = FilePlan.of([content])
+    size = new.size
     offsets, headers_at = _layout(tables, order, index, size)
     elf_class = tables.elf_class
     new_header = elf_class.header.pack(*header._replace(e_shoff=headers_at))
@@ -102,7 +105,7 @@ def plan_with_content(
     for number in order:
         section, at = tables.sections[number], offsets[number]
         if number == index:
-            pieces.append(content(at, 0, size))
+            pieces += new.moved(at)
         elif section.has_content and section.sh_size:
             if section.sh_type == elf.SHT_SYMTAB:
                 pieces.append(Literal(at, _sized_symbols(tables, number, {index: size})))

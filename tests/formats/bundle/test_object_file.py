@@ -98,9 +98,10 @@ def test_merged_objects(llvm: Tool, tmp_path: Path) -> None:
         host = tmp_path / f"{classes}.o"
         source = tmp_path / f"{classes}.s"
         run_tool(llvm("clang"), "--target=x86_64-linux-gnu", "-c", source, "-o", host)
-        plan = plan_object_bundle(memoryview(host.read_bytes()), [(HOST, 1), (GFX906, 5)])
+        rows = [(HOST, HOST_MARKER), (GFX906, b"image")]
+        plan = plan_object_bundle(memoryview(host.read_bytes()), rows)
         objects.append(tmp_path / f"{classes}.bundled.o")
-        write_file(objects[-1], plan, host, [HOST_MARKER, b"image"])
+        write_file(objects[-1], plan, host)
     run_tool(llvm("ld.lld"), "-r", *objects, "-o", tmp_path / "merged.o")
     entries = read_object_bundle(memoryview((tmp_path / "merged.o").read_bytes()))
     assert [(entry.host_markers, entry.size) for entry in entries] == [(2, 2), (0, 10)]
@@ -112,11 +113,10 @@ def test_round_trip(tmp_path: Path) -> None:
     """What is added is read, an ID that is no text as well, and taken out again."""
     host = make_elf()
     contents = {GFX90A: b"device", HOST: HOST_MARKER, GFX906: b"", "hip-\udcff": b"\1"}
-    items = [(key, len(content)) for key, content in contents.items()]
-    plan = plan_object_bundle(memoryview(host), items)
-    bundled = assemble(plan, host, list(contents.values()), tmp_path)
+    plan = plan_object_bundle(memoryview(host), list(contents.items()))
+    bundled = assemble(plan, host, tmp_path)
     assert list(entries_of(bundled).items()) == list(contents.items())
-    plain = assemble(plan_host(memoryview(bundled)), bundled, [], tmp_path)
+    plain = assemble(plan_host(memoryview(bundled)), bundled, tmp_path)
     assert entries_of(plain) == {}
 
 
@@ -146,24 +146,24 @@ def test_ids_that_occur_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "items", "message"),
+    ("host", "ids", "message"),
     [
         (make_elf(), [], "at least one entry"),
-        (make_elf(), [(HOST, 1), (HOST, 1)], f"2 entries have the bundle entry ID '{HOST}'; each"),
+        (make_elf(), [HOST, HOST], f"2 entries have the bundle entry ID '{HOST}'; each"),
         (
             make_elf(extra={PREFIX.encode() + GFX906.encode(): b"x"}),
-            [(GFX906, 1)],
+            [GFX906],
             f"ID '{GFX906}'; 'h.o' is a bundle already",
         ),
-        (HEADER["mach-o"][0].ljust(40, b"\0"), [(HOST, 1)], "'h.o' is a Mach-O file; .* ELF only"),
-        (make_coff(), [(HOST, 1)], "'h.o' is a COFF file"),
-        (b"\0asm\1\0\0\0", [(HOST, 1)], "'h.o' is a Wasm file"),
-        (b"\1\xdf\0\0", [(HOST, 1)], "'h.o' is a XCOFF file"),
-        (b"\3\xf0\0\0", [(HOST, 1)], "'h.o' is a GOFF file"),
-        (b"text", [(HOST, 1)], "'h.o' is not an object file; .* binary layout"),
+        (HEADER["mach-o"][0].ljust(40, b"\0"), [HOST], "'h.o' is a Mach-O file; .* ELF only"),
+        (make_coff(), [HOST], "'h.o' is a COFF file"),
+        (b"\0asm\1\0\0\0", [HOST], "'h.o' is a Wasm file"),
+        (b"\1\xdf\0\0", [HOST], "'h.o' is a XCOFF file"),
+        (b"\3\xf0\0\0", [HOST], "'h.o' is a GOFF file"),
+        (b"text", [HOST], "'h.o' is not an object file; .* binary layout"),
     ],
     ids=["empty", "twice", "present", "mach-o", "coff", "wasm", "xcoff", "goff", "text"],
 )
-def test_impossible_bundles(host: bytes, items: list[tuple[str, int]], message: str) -> None:
+def test_impossible_bundles(host: bytes, ids: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        plan_object_bundle(memoryview(host), items, path="h.o")
+        plan_object_bundle(memoryview(host), [(name, b"x") for name in ids], path="h.o")

@@ -23,8 +23,8 @@ def test_placeholder_is_replaced(size: int, tmp_path: Path) -> None:
     data = make_elf("64le", {b".nv_fatbin": PLACEHOLDER, b".other": b"stays"})
     assert find_placeholder(memoryview(data)) == 5
     image = bytes(range(256)) * 4
-    plan = plan_embedding(memoryview(data), size)
-    made = assemble(plan, data, [image[:size]], tmp_path)
+    plan = plan_embedding(memoryview(data), image[:size])
+    made = assemble(plan, data, tmp_path)
     old, new = (read_elf_tables(memoryview(file)) for file in (data, made))
     assert new.names == old.names
     assert bytes(new.content(5)) == image[:size]

@@ -20,8 +20,8 @@ from offload_tool.formats.registration_ir import (
     image_section,
     object_text,
 )
+from offload_tool.io.write_plan import FilePlan
 from offload_tool.operations.wrap import ELF_HOSTS
-from tests.formats.registration_modules import planned
 
 IMAGES = [b"first image", b"", random.Random(3).randbytes(9001)]
 
@@ -29,11 +29,10 @@ IMAGES = [b"first image", b"", random.Random(3).randbytes(9001)]
 def build(
     kind: RegisteredKind, triple: str, images: list[bytes], generation: Generation = 22
 ) -> tuple[bytes, Registration]:
-    made = [RegisteredImage(len(image), ((0, len(image)),)) for image in images]
+    made = [RegisteredImage(((0, len(image)),)) for image in images]
     registration = Registration(kind, triple, made, generation)
     module = compile_object(object_text(registration), triple)
-    plan = plan_object_with_images(module, [len(image) for image in images])
-    return planned(plan, images), registration
+    return b"".join(plan_object_with_images(module, images).chunks()), registration
 
 
 @pytest.mark.parametrize("arch", sorted(ELF_HOSTS))
@@ -73,11 +72,11 @@ def test_images_of_the_older_generation() -> None:
 
 def test_too_large_for_32_bits() -> None:
     size = 1 << 32
-    images = [RegisteredImage(size, ((0, size),))]
+    images = [RegisteredImage(((0, size),))]
 
     def planned_size(triple: str) -> int:
         module = compile_object(object_text(Registration("hip", triple, images)), triple)
-        return plan_object_with_images(module, [size]).size
+        return plan_object_with_images(module, [FilePlan((), size)]).size
 
     with pytest.raises(UnsupportedError, match="too large for a 32-bit object"):
         planned_size("i386-unknown-linux-gnu")
@@ -87,4 +86,4 @@ def test_too_large_for_32_bits() -> None:
 @pytest.mark.parametrize("data", [b"", b"short", bytes(64), b"\x64\x86" + b"\xff" * 60])
 def test_no_object(data: bytes) -> None:
     with pytest.raises(FormatError):
-        plan_object_with_images(data, [1])
+        plan_object_with_images(data, [b"x"])

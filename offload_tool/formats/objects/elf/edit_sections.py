@@ -42,7 +42,7 @@ from offload_tool.errors import UnsupportedError
 from offload_tool.formats.llvm_tables import build_string_table
 from offload_tool.formats.objects.elf import reader as elf
 from offload_tool.io import StrPath
-from offload_tool.io.write_plan import HOST, FilePlan, Literal, Piece, Range, content, join
+from offload_tool.io.write_plan import HOST, FilePlan, Literal, Part, Piece, Range, join
 
 _EM_MIPS = 8
 _RELOCATIONS = frozenset({elf.SHT_RELA, elf.SHT_REL, elf.SHT_CREL})
@@ -52,7 +52,7 @@ _MAX_SEGMENTS = 256  # a program has about ten; the time grows with the square
 
 def plan_elf(
     host: memoryview,
-    added: Sequence[tuple[bytes, int]] = (),
+    added: Sequence[tuple[bytes, Part]] = (),
     removed: Callable[[bytes], bool] = lambda _: False,
     *,
     path: StrPath | None = None,
@@ -62,8 +62,8 @@ def plan_elf(
 ) -> FilePlan:
     """Return a plan of the host with sections added and removed; raise ContentError.
 
-    `added` has (name, size in bytes) items, for sections of the type `section_type`; `removed` is
-    called with each section's name.
+    `added` has (name, content) items, for sections of the type `section_type`; `removed` is called
+    with each section's name.
     """
     tables = elf.read_elf_tables(host, path=path)
     if not tables.names_index:
@@ -71,8 +71,8 @@ def plan_elf(
         raise UnsupportedError(message, path=path, offset=0, field="e_shstrndx")
     header = elf.SectionHeader(0, section_type, flags, 0, 0, 0, 0, 0, alignment, 0)
     new = [
-        _EditedSection(name, header._replace(sh_size=size), 0, number)
-        for number, (name, size) in enumerate(added)
+        _EditedSection(name, header._replace(sh_size=plan.size), 0, plan)
+        for name, plan in ((name, FilePlan.of([content])) for name, content in added)
     ]
     return _SectionEditor(tables, new, removed).plan()
 
@@ -261,14 +261,14 @@ def _is_rebuilt(header: elf.SectionHeader) -> bool:
 class _EditedSection:
     """A section of the new file; the steps of the editor complete its header.
 
-    `old` is its number in the host, or 0; `added` is its number among the inserted contents, or
-    None for a section of the host.
+    `old` is its number in the host, or 0; `added` is its content, or None for a section of the
+    host.
     """
 
     __slots__ = ("added", "data", "header", "name", "old", "segment")
 
     def __init__(
-        self, name: bytes, header: elf.SectionHeader, old: int, added: int | None = None
+        self, name: bytes, header: elf.SectionHeader, old: int, added: FilePlan | None = None
     ) -> None:
         self.name = name
         self.header = header
@@ -396,7 +396,7 @@ class _Layout:
         )
         pieces = (
             *self._segment_pieces(sections, header),
-            *(self._section_piece(part) for part in outside),
+            *(piece for part in outside for piece in self._section_pieces(part)),
             Literal(end, table),
         )
         return FilePlan(join(pieces), end + len(table))
@@ -470,13 +470,13 @@ class _Layout:
         writes.append(Literal(self.segment_table.offset, table))
         return _overlay(writes)
 
-    def _section_piece(self, section: _EditedSection) -> Piece:
+    def _section_pieces(self, section: _EditedSection) -> Sequence[Piece]:
         position, size = section.header.sh_offset, section.file_size
         if section.data is not None:
-            return Literal(position, section.data)
+            return [Literal(position, section.data)]
         if section.added is not None:
-            return content(position, section.added, size)
-        return Range(position, HOST, self.tables.sections[section.old].sh_offset, size)
+            return [*section.added.moved(position)]
+        return [Range(position, HOST, self.tables.sections[section.old].sh_offset, size)]
 
 
 def _overlay(writes: Iterable[Piece]) -> Sequence[Piece]:

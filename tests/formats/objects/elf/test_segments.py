@@ -140,7 +140,7 @@ def shrink(
     if not only:
         rows.append(Replacement(number, FIRST, SECOND - FIRST, FilePlan.of([new])))
     tables = read_elf_tables(memoryview(data), path="x")
-    return assemble(plan_shrunk_elf(tables, rows), data, [], tmp_path)
+    return assemble(plan_shrunk_elf(tables, rows), data, tmp_path)
 
 
 def memory(data: bytes) -> dict[int, bytes]:
