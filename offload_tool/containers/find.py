@@ -159,10 +159,6 @@ class FoundContainer:
         """The images without host entries."""
         return [image for image in self.images if not image.is_host]
 
-    def in_file(self, offset: int) -> int | None:
-        """Return the offset in the file for one at `location`; None if it is not in the file."""
-        return None if self.location.base is None else self.location.base + offset
-
 
 class _FindPolicy(Policy):
     """Searches for every known container."""

@@ -97,6 +97,10 @@ class Location(NamedTuple):
         """Member of an archive or zip file: ``a.o``, ``lib/x.so``, ``lib/y.a(a.o)``."""
         return member_path(self.names) if self.names else None
 
+    def in_file(self, offset: int) -> int | None:
+        """Return the offset in the file at `path` for one here; None if it is not in the file."""
+        return None if self.base is None else self.base + offset
+
     def label_of(self, name: str) -> str:
         """Return the name of a member of the file here, for messages: ``x.zip(lib/y.a(a.o))``."""
         return f"{self.path}({member_path((*self.names, name))})"
@@ -202,10 +206,8 @@ def open_member(location: Location, member: ArchiveMember, policy: Policy) -> It
     _count_member(location, member.name, label)
     if member.path is None:
         source = location.source.part(label, member.offset, member.size)
-        base = None if location.base is None else location.base + member.offset
-        yield Location(
-            location.path, source, label, location.files, names, base, location.neighbours
-        )
+        base = location.in_file(member.offset)
+        yield location._replace(source=source, label=label, names=names, base=base)
         return
     with _open_member(location, member, member.path, policy) as source:
         files = (*location.files, str(member.path))
@@ -409,8 +411,7 @@ class Walk(Generic[_T]):
                         if member is None:
                             continue
                         source, offset = member
-                        base = location.base
-                        base = None if base is None or offset is None else base + offset
+                        base = None if offset is None else location.in_file(offset)
                         around = ZipFolder(overlay, row.filename)
                         yield from self.search(
                             Location(location.path, source, label, (), names, base, around)

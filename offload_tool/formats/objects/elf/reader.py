@@ -162,12 +162,12 @@ class ElfClass:
         segment_type, flags, *middle, align = header
         return self.segment.pack(segment_type, *middle, flags, align)
 
-    def unpack_segment(self, data: memoryview) -> SegmentHeader:
-        """Read one program header."""
-        fields = self.segment.unpack(data)
+    def unpack_segments(self, data: memoryview) -> list[SegmentHeader]:
+        """Read consecutive program headers."""
+        rows = self.segment.iter_unpack(data)
         if self.is_64:
-            return SegmentHeader(*fields)
-        return SegmentHeader._make((fields[0], fields[6], *fields[1:6], fields[7]))
+            return list(map(SegmentHeader._make, rows))
+        return [SegmentHeader._make((row[0], row[6], *row[1:6], row[7])) for row in rows]
 
     def pack_symbol(self, symbol: Symbol) -> bytes:
         """Return the symbol's bytes; ELFCLASS32 has st_value and st_size second and third."""
@@ -274,10 +274,7 @@ class ElfTables:
             message = "more than 65534 program headers are not supported"
             raise UnsupportedError(message, path=self.path, offset=0, field="e_phnum")
         raw = self._take(header.e_phoff, struct_size * header.e_phnum, "program header table")
-        segments = tuple(
-            self.elf_class.unpack_segment(raw[start : start + struct_size])
-            for start in range(0, len(raw), struct_size)
-        )
+        segments = tuple(self.elf_class.unpack_segments(raw))
         for index, segment in enumerate(segments):
             at, field = header.e_phoff + index * struct_size, f"program header {index}"
             end = segment.p_offset + segment.p_filesz
