@@ -19,12 +19,13 @@ import io
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from offload_tool.errors import FormatError
 from offload_tool.formats.magic import ZIP_MEMBER
-from offload_tool.io import FileRange, InputFile, OutputFile
+from offload_tool.io import FileRange, InputFile
+from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
 
 _LOCAL = struct.Struct("<4s22x2H")  # magic, and the sizes of name and extra fields
@@ -35,11 +36,10 @@ _FIRST_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 class PackedMember(NamedTuple):
-    """A member, and its `size` bytes from the local header on."""
+    """A member, and its bytes from the local header on."""
 
     row: zipfile.ZipInfo
-    parts: tuple[bytes | FileRange, ...]
-    size: int
+    plan: FilePlan
 
 
 def new_row(name: str, mode: int) -> zipfile.ZipInfo:
@@ -70,7 +70,7 @@ def copied_member(row: zipfile.ZipInfo, source: InputFile, *, label: str) -> Pac
     is_utf8 = row.flag_bits & _UTF8 or row.filename.isascii()
     if is_utf8 and row.filename == row.orig_filename and not row.flag_bits & _DESCRIPTOR:
         size = start - row.header_offset + row.compress_size
-        return PackedMember(row, (source.range(row.header_offset, size),), size)
+        return PackedMember(row, FilePlan.of([source.range(row.header_offset, size)]))
     # The new header has the sizes, which are after the content, and the name in UTF-8, as Python
     # reads it: up to a NUL, or from an extra field.
     row = copy.copy(row)
@@ -78,10 +78,8 @@ def copied_member(row: zipfile.ZipInfo, source: InputFile, *, label: str) -> Pac
     return packed_member(row, source.range(start, row.compress_size))
 
 
-def pack_member(
-    out: OutputFile, row: zipfile.ZipInfo, blocks: Iterable[bytes | memoryview]
-) -> zipfile.ZipInfo:
-    """Append a member's content to `out`, compressed by the method of `row`; return the new row."""
+def pack_member(spool: Spool, row: zipfile.ZipInfo, plan: FilePlan) -> PackedMember:
+    """Return a new member, whose content is packed into `spool` by the method of `row`."""
     row = copy.copy(row)
     row.extra = b""
     row.flag_bits &= _UTF8
@@ -90,40 +88,38 @@ def pack_member(
     if not is_stored:
         row.compress_type = zipfile.ZIP_DEFLATED
     engine = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    start = out.position
-    for block in blocks:
+    out, start = spool.out, spool.out.position
+    for block in plan.chunks(mapped=False):
         row.CRC = zlib.crc32(block, row.CRC)
         row.file_size += len(block)
         out.write(block if is_stored else engine.compress(block))
     if not is_stored:
         out.write(engine.flush())
-    row.compress_size = out.position - start
-    return row
+    content = spool.since(start)
+    row.compress_size = content.size
+    return packed_member(row, content)
 
 
 def packed_member(row: zipfile.ZipInfo, content: FileRange) -> PackedMember:
     """Return a member with the compressed `content`, after a new local header."""
     bare = copy.copy(row)
     bare.extra = b""
-    head = bare.FileHeader()
-    return PackedMember(row, (head, content), len(head) + content.size)
+    return PackedMember(row, FilePlan.of([bare.FileHeader(), content]))
 
 
 def plan_zip(members: Sequence[PackedMember]) -> FilePlan:
     """Return a plan of a zip file of `members`, in order."""
-    parts: list[bytes | FileRange] = []
     rows = []
     position = 0
     for member in members:
         row = copy.copy(member.row)
         row.header_offset, row.extra = position, _without_zip64(row.extra)
         rows.append(row)
-        parts += member.parts
-        position += member.size
+        position += member.plan.size
     end = _Tail(position)
     with zipfile.ZipFile(end, "w") as directory:
         directory.filelist = rows
-    return FilePlan.of([*parts, end.getvalue()])
+    return FilePlan.of([*(member.plan for member in members), end.getvalue()])
 
 
 def _without_zip64(extra: bytes) -> bytes:

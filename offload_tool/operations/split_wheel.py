@@ -31,10 +31,10 @@ from offload_tool.formats.wheel import (
     new_record,
     with_headers,
 )
-from offload_tool.formats.zip_writer import new_row, plan_zip
+from offload_tool.formats.zip_writer import new_row, pack_member, plan_zip
 from offload_tool.io.spool import Spool
 from offload_tool.io.write_plan import FilePlan
-from offload_tool.operations.tree import TreeFile, WheelTree, packed_into
+from offload_tool.operations.tree import TreeFile, WheelTree
 
 _STORED, _DEFLATED = 0, 8
 _METADATA_VERSION = "2.1"
@@ -93,7 +93,7 @@ class DeviceWheels:
         for path, plan in files.items():
             row = new_row(path, 0o644)
             row.compress_type = _STORED if path in archives else _DEFLATED
-            members.append(packed_into(spool, row, plan))
+            members.append(pack_member(spool, row, plan))
         return str(wheel), plan_zip(members)
 
 

@@ -386,25 +386,17 @@ class WheelWriter(FileWriter):
         self.members[file.name] = zip_writer.copied_member(row, self.source, label=label)
 
     def _put(self, file: TreeFile, plan: FilePlan) -> None:
-        self.members[file.name] = packed_into(self.spool, self.rows[file.name], plan)
+        self.members[file.name] = zip_writer.pack_member(self.spool, self.rows[file.name], plan)
 
     def _add(self, name: str, plan: FilePlan) -> None:
         row = zip_writer.new_row(name, _NEW_MODE)
         row.compress_type = zipfile.ZIP_DEFLATED
-        self.members[name] = packed_into(self.spool, row, plan)
+        self.members[name] = zip_writer.pack_member(self.spool, row, plan)
 
     def plan(self) -> FilePlan:
         """Return the plan of the wheel; call after `finish`."""
-        return (
-            zip_writer.plan_zip(list(self.members.values())) if self.is_changed else super().plan()
-        )
-
-
-def packed_into(spool: Spool, row: zipfile.ZipInfo, plan: FilePlan) -> zip_writer.PackedMember:
-    """Compress a new zip file member into a spool."""
-    start = spool.out.position
-    packed = zip_writer.pack_member(spool.out, row, plan.chunks(mapped=False))
-    return zip_writer.packed_member(packed, spool.since(start))
+        members = list(self.members.values())
+        return zip_writer.plan_zip(members) if self.is_changed else super().plan()
 
 
 @contextmanager
