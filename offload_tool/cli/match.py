@@ -11,7 +11,7 @@ from offload_tool.cli.arguments import CHOICE, Commands, add_json
 from offload_tool.cli.printing import print_json_list, print_lines, print_problems
 from offload_tool.errors import OffloadError
 from offload_tool.formats.targets.bundle_entry_id import BundleEntryID, OffloadKind
-from offload_tool.formats.targets.compatibility import find_fit, why_not
+from offload_tool.formats.targets.compatibility import find_fit
 from offload_tool.formats.targets.processors import find_processor
 from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.util.escape import printable
@@ -96,12 +96,12 @@ def run_target(options: argparse.Namespace) -> int:
     code = BundleEntryID(kind, target.triple, str(target))
     device = Device.parse(options.device).entry_id_for(code)
     fit = find_fit(code, device)
-    if fit is None:
-        line = f"{options.device} does not load code for {target}: {why_not(code, device)}"
+    if isinstance(fit, str):
+        line = f"{options.device} does not load code for {target}: {fit}"
     else:
         line = f"{options.device} loads code for {target} ({fit.rule}: {fit.reason})"
     print_lines([line], sys.stdout)
-    return int(fit is None)
+    return int(isinstance(fit, str))
 
 
 def _description(target: TargetID) -> Iterator[str]:

@@ -151,7 +151,7 @@ def _best_fits(
             continue
         wanted = device.entry_id_for(entry)
         fit = compatibility.find_fit(entry, wanted)
-        if fit is None or (only_sure and not fit.is_sure):
+        if isinstance(fit, str) or (only_sure and not fit.is_sure):
             continue
         rank = (is_missing, *_rank(entry, wanted, fit), index)
         runtime = _runtime_key(entry, wanted)
@@ -235,7 +235,8 @@ def _cuda_companions(candidates: Candidates, device: Device, found: set[int]) ->
         if not compatibility.is_cuda(entry):
             continue
         fit = compatibility.find_fit(entry, device.entry_id_for(entry))
-        if entry in loaded or (fit is not None and fit.rule == compatibility.EXACT):
+        is_exact = isinstance(fit, compatibility.Fit) and fit.rule == compatibility.EXACT
+        if entry in loaded or is_exact:
             companions.add(index)
     return companions
 
@@ -335,9 +336,8 @@ def match_images(
 
 def _reasons(images: Sequence[FoundImage], device: Device) -> Iterator[tuple[str, str]]:
     for image in images:
-        wanted = device.entry_id_for(image.entry_id)
-        fits = compatibility.find_fit(image.entry_id, wanted) is not None
-        yield image.id, _EMPTY if fits else compatibility.why_not(image.entry_id, wanted)
+        fit = compatibility.find_fit(image.entry_id, device.entry_id_for(image.entry_id))
+        yield image.id, fit if isinstance(fit, str) else _EMPTY
 
 
 def _settings_needed(image: FoundImage, device: Device) -> str:

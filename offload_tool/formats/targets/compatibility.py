@@ -96,18 +96,6 @@ def is_cuda(entry: BundleEntryID) -> bool:
     return entry.kind in (_CUDA, OffloadKind.OPENMP) and arch == "nvptx64"
 
 
-def find_fit(code: BundleEntryID, device: BundleEntryID) -> Fit | None:
-    """Return the rule by which a device with the code's kind and triple loads it, if it can."""
-    found = _fit_or_reason(code, device)
-    return found if isinstance(found, Fit) else None
-
-
-def why_not(code: BundleEntryID, device: BundleEntryID) -> str:
-    """Return briefly why `device` cannot load `code`; empty if it can."""
-    found = _fit_or_reason(code, device)
-    return found if isinstance(found, str) else ""
-
-
 def completions(target: TargetID) -> Iterator[TargetID]:
     """Yield the full target IDs that `target` may denote: each open feature is on or off."""
     processor = find_processor(target.processor)
@@ -119,10 +107,10 @@ def completions(target: TargetID) -> Iterator[TargetID]:
 
 
 @functools.lru_cache(maxsize=1 << 12)  # a library repeats a few IDs in every bundle
-def _fit_or_reason(code: BundleEntryID, device: BundleEntryID) -> Fit | str:
-    """Return how `device` can load `code`, or why it cannot."""
+def find_fit(code: BundleEntryID, device: BundleEntryID) -> Fit | str:
+    """Return how a device with the code's kind and triple loads it, or briefly why it cannot."""
     if is_cuda(code) and is_cuda(device) and code.kind == device.kind:
-        return _cuda_fit_or_reason(code.target_id, device.target_id)
+        return _find_cuda_fit(code.target_id, device.target_id)
     reason = incompatibility(code, device)
     if reason is None:
         return _native_fit(code, device)
@@ -195,7 +183,7 @@ class CudaTarget(NamedTuple):
         return -self.number if self.number in _TEGRA else self.number // 10
 
 
-def _cuda_fit_or_reason(code: str, device: str) -> Fit | str:
+def _find_cuda_fit(code: str, device: str) -> Fit | str:
     image, target = CudaTarget.parse(code), CudaTarget.parse(device)
     if target is None or target.form != "sm":
         if target is not None and image == target:  # not a device, but a name of images
