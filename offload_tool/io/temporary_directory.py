@@ -76,26 +76,23 @@ class FolderOnDemand:
         self._prefix = f"{prefix}{boot}-" if boot else ""
         self.name = os.path.abspath(f"{parent}/{self._prefix or prefix}{os.urandom(8).hex()}")
         self._lock: int | None = None
-        self._is_made = False
 
     def __enter__(self) -> FolderOnDemand:
         return self
 
     def make(self) -> None:
         """Create and lock it, once; raise OSError if it cannot be created."""
-        if self._is_made:
+        if self._lock is not None:
             return
         if self._prefix:
             _remove_abandoned(os.path.dirname(self.name), self._prefix)
         with shielded():
             self._lock = _make(self.name)
-            self._is_made = True
 
     def __exit__(self, *_: object) -> None:
         with shielded():
-            if self._is_made:
-                _remove_tree(self.name)
             if self._lock is not None:
+                _remove_tree(self.name)
                 os.close(self._lock)
 
 
