@@ -10,7 +10,7 @@ statements. Therefore each PCH is checked with a small source, compiled
 - for the host, as an empty source, with it and without any header: a difference would reorder
   initialisation and variables of a source. Device code showed none.
 
-The verdict "no difference" is kept on disk, by the code of the headers: see `_key_of_effects`.
+The verdict "no difference" is cached on disk, by the code of the headers: see `_key_of_effects`.
 
 The one exception is ``<iostream>``: ``std::ios_base::Init``, since libstdc++ 13 the name of a
 function of the library.
@@ -34,13 +34,11 @@ import re
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from offload_tool.clang.depfile import read_depfile
 from offload_tool.clang.options import TARGETS, does
-from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import (
     cached_by_stat,
     content_of,
@@ -55,7 +53,7 @@ from offload_tool.manifest.source_text import code_digest
 from offload_tool.passes.command import dependency_flags
 from offload_tool.pch.include_prefix import Candidate, absolute_name, without_dots
 from offload_tool.pch.recipe import SHARED_OPTIONS, Names, PchRecipe
-from offload_tool.toolchain.disk_cache import cache_folder, package_state
+from offload_tool.toolchain.disk_cache import cached_result
 
 _PROBE = b"""\
 #if defined __HIP_DEVICE_COMPILE__ || defined __CUDA_ARCH__
@@ -96,8 +94,7 @@ _SPLICE = re.compile(rb"(?:\\|\?\?/)[ \t\f\v]*\r?\n")
 _WORD_BYTES = b"_$0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _OTHERS = bytes(byte for byte in range(256) if byte not in _WORD_BYTES)
 _BLANKS = bytes.maketrans(_OTHERS, b" " * len(_OTHERS))
-_MOST_KEPT = 1 << 16
-"""Bytes of the file of keys, which then begins anew: those of two thousand states of headers."""
+_KEY = "no side effects of a precompiled header"
 _locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 _UNKNOWN = "the compiler does not tell its macros, or a header has just changed"
 
@@ -178,14 +175,15 @@ def reason_of_probe(
             if absolute_name(name, recipe.folder) not in known:
                 return f"'{name}' has another name in it", False
         key = _key_of_effects(recipe, read)
-        reason = ""
         with _locks[key]:  # another target's check may run
-            if not _has_none(key) and not (reason := probe.reason_of_effects(with_it, making)):
-                _keep(key)
+            reason = cached_result(
+                [_KEY, key],
+                lambda: probe.reason_of_effects(with_it, making),
+                lambda reason: None if reason else (),
+            )
+        return str(reason), probe.is_guarded
     except OSError as error:
         return f"a probe cannot be compiled: {error.strerror}", False
-    else:
-        return reason, probe.is_guarded
     finally:
         probe.remove()
 
@@ -202,32 +200,9 @@ def _key_of_effects(recipe: PchRecipe, read: Iterable[str]) -> str:
         for before, arg in itertools.pairwise(args)
         if before not in _OF_PROCESSOR and not does(arg, TARGETS)
     )
-    rules = [package_state(), recipe.stage, recipe.compiler_identity]
     codes = (f"{n} {file_stat(n)}" if is_system_path(n) else code_digest(n) for n in read)
-    text = "\0".join([*rules, *common, "", *codes])
+    text = "\0".join([recipe.stage, recipe.compiler_identity, *common, "", *codes])
     return digest_of(text.encode(errors="surrogateescape"))
-
-
-def _kept_keys() -> str:
-    """Return the file with the keys of headers without effects; raise CompilerError."""
-    return os.path.join(cache_folder(), "pch", "without-effects")
-
-
-def _has_none(key: str) -> bool:
-    """Return True if a probe of headers with this key has shown no effect."""
-    with suppress(OffloadError):
-        return key.encode() in content_of(_kept_keys()).split()
-    return False
-
-
-def _keep(key: str) -> None:
-    with suppress(OSError, OffloadError):  # such as a full disk: the next PCH has a probe, too
-        file = _kept_keys()
-        os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
-        known = file_stat(file)
-        is_full = known is not None and known.size > _MOST_KEPT
-        with open(file, "wb" if is_full else "ab") as kept:
-            kept.write(f"\n{key}".encode())
 
 
 def reason_of_order(recipe: PchRecipe, candidate: Candidate, entered: Sequence[str]) -> str:

@@ -107,18 +107,6 @@ def test_failed_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert probes.reason.startswith("a probe compiles to other bytes with it")
 
 
-def test_damaged_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the file of what probes have shown is damaged, they run again."""
-    probes = _CountedProbes(tmp_path, monkeypatch)
-    file = tmp_path / "keys"
-    monkeypatch.setattr(side_effects, "_kept_keys", lambda: str(file))
-    assert probes.run(_HEADER, _DRIVER) == 1
-    for damage in (b"", file.read_bytes()[:-1], b"\0" * (1 << 17)):
-        file.write_bytes(damage)
-        assert [probes.run(_HEADER, _DRIVER) for _ in range(2)] == [1, 0]
-    assert file.stat().st_size < 100
-
-
 class _CountedProbes:
     """Stands for the compiler, and counts the probes that read the headers as text."""
 

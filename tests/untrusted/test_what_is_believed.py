@@ -25,7 +25,6 @@ from offload_tool.sccache_dist.config import read_token
 from offload_tool.toolchain import disk_cache
 from tests.conftest import Capture, try_tool
 from tests.fuzz.seeds import GFX906, bundle, zipped
-from tests.pch.test_side_effects import test_damaged_keys as keys_of_probed_headers
 from tests.untrusted.test_output_folders import test_names_below_links as output_folder
 from tests.untrusted.test_walks import test_a_kpack_marker_of_files_elsewhere as kpack_archive
 from tests.untrusted.test_walks import test_a_thin_archive_of_files_elsewhere as thin_archive
@@ -42,7 +41,6 @@ ELSEWHERE = {
     "member_of_a_thin_archive": thin_archive,
     "kpack_archive_beside_a_program": kpack_archive,
     "output_folder": output_folder,
-    "keys_of_probed_headers": keys_of_probed_headers,
 }
 """Rows with tests in other modules."""
 
