@@ -280,8 +280,6 @@ def _inputs_to_check(
     if with_identity or not isinstance(inputs, Inputs):
         return inputs
     outside = inputs.outside
-    if not outside.inputs:
-        return inputs
 
     def is_unchanged() -> bool:
         return all(digests.digest(name) == digest for name, digest in outside.inputs.items())
@@ -380,7 +378,7 @@ def write_output_record(path: str, record: OutputRecord, digests: DigestCache, o
     value = {"version": _VERSION, **record._asdict(), "passes": [*record.passes]}
     stats = _known_stats({output: record.output}, digests)
     lines = [json.dumps(value), json.dumps(dict(zip([""], stats.values(), strict=False)))]
-    known: dict[int, str] = {}
+    known: dict[str, str] = {}
     for one in record.passes.values():
         lines += _lines_of(one, digests, None, known)
     _write_lines(path, lines)
@@ -392,17 +390,18 @@ def _write_lines(path: str, lines: Iterable[str]) -> None:
 
 
 def _lines_of(
-    record: PassRecord, digests: DigestCache, output: str | None, known: dict[int, str]
+    record: PassRecord, digests: DigestCache, output: str | None, known: dict[str, str]
 ) -> list[str]:
-    """Return a record's lines; `known` has last lines, by the files outside that passes share."""
+    """Return a record's lines; `known` has last lines, by the ones before, which passes share."""
     read = record.inputs.outside if isinstance(record.inputs, Inputs) else None
     if read is not None and record.lookups.outside is not read.names:
         read = None
     names = files_in_order(record)
-    if read is not None:
-        outside = read.inputs
-    else:
+    if read is None:
         outside = {name: record.inputs[name] for name in names if is_outside(name)}
+        shared = json.dumps({"inputs": outside, "names": record.lookups.outside})
+    else:
+        outside, shared = read.inputs, read.text
     own = [(position, name) for position, name in enumerate(names) if name not in outside]
     inputs = {name: record.inputs[name] for _, name in own}
     value = {
@@ -426,14 +425,9 @@ def _lines_of(
     stats = _known_stats(by_name, digests)
     if output in stats:
         stats[""] = stats.pop(output)
-    if read is None:
-        shared = json.dumps({"inputs": outside, "names": record.lookups.outside})
-        last = json.dumps(_known_stats(outside, digests))
-    else:
-        shared = read.text
-        last = known.get(id(read), "") or json.dumps(_known_stats(outside, digests))
-        known[id(read)] = last
-    return [json.dumps(value), json.dumps(stats), shared, last]
+    if shared not in known:
+        known[shared] = json.dumps(_known_stats(outside, digests))
+    return [json.dumps(value), json.dumps(stats), shared, known[shared]]
 
 
 def _known_stats(by_name: Mapping[str, str], digests: DigestCache) -> dict[str, FileStat]:
