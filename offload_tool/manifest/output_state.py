@@ -46,8 +46,6 @@ class Work(NamedTuple):
     names_all_inputs: bool = True
     version: Callable[[], str] = str
     """Returns the compiler's present version text, if the programs that it calls are not known."""
-    links: bool = True
-    """The libraries of the implicit inputs are linked in."""
 
 
 class CommandResolver(Resolver):
@@ -89,13 +87,13 @@ class CommandResolver(Resolver):
         """Return what is known before the pass runs."""
         work = self._work
         implicit_inputs = work.implicit_inputs()
-        libraries = implicit_inputs.libraries if work.links else ()
+        named = (*self._named_files(), *implicit_inputs.libraries)
         return key_of_command(
             work.command,
             work.compiler,
             work.version(),
             work.environment,
-            {name: self._digests.digest(name) for name in (*self._named_files(), *libraries)},
+            {name: self._digests.digest(name) for name in named},
             embeds_folder=implicit_inputs.embeds_folder,
         )
 

@@ -11,8 +11,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from offload_tool.clang.argument_files import all_args
 from offload_tool.errors import UsageError
-from offload_tool.manifest.inputs import implicit_inputs_of
+from offload_tool.manifest.inputs import general_args
 from offload_tool.pch import pch
 from offload_tool.pch.recipe import PchRecipe
 from offload_tool.run.pass_command import (
@@ -23,7 +24,7 @@ from offload_tool.run.pass_command import (
 )
 from offload_tool.run.run_pass import Outputs, check_names, write_depfile_and_stamp
 from offload_tool.run.validate_flags import check_depfile_flags, check_flags
-from offload_tool.toolchain.driver_cache import cached_args
+from offload_tool.toolchain.driver_cache import cached_args, cached_front_end
 
 if TYPE_CHECKING:
     from offload_tool.manifest.cut_off import Stages
@@ -131,7 +132,7 @@ def _recipe(file: str, wanted: WantedPass, parts: PassCommand) -> PchRecipe:
         len(parts.compiler),
         environment,
         parts.identity,
-        functools.cache(lambda: implicit_inputs_of(args, environment)),
+        functools.cache(lambda: cached_front_end(general_args(all_args(args), ()), environment)),
         functools.cache(lambda: compiler_version(parts)),
     )
 

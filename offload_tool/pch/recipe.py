@@ -219,7 +219,6 @@ class PchRecipe(NamedTuple):
             self._files_read,
             self._preprocess,
             version=self.version,
-            links=False,
         )
 
     def _files_read(self) -> list[str]:
