@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from offload_tool.clang.driver import PLAN, terminal_args
 from offload_tool.clang.environment import commands_in_output
@@ -43,18 +43,12 @@ class PassedThroughError(Exception):
     """The original command must run; the text is the reason."""
 
 
-class QueriedPlan(NamedTuple):
-    """What the driver says of a compile."""
+def find_plan(
+    command: Sequence[str], environ: Mapping[str, str], queries: Queries
+) -> tuple[DriverPlan, list[str], list[str]]:
+    """Return the plan of a command, the arguments that were added to it, and what to report.
 
-    plan: DriverPlan
-    cuid_args: list[str]
-    """The arguments that were added to the command."""
-    notes: list[str]
-    """What to report."""
-
-
-def find_plan(command: Sequence[str], environ: Mapping[str, str], queries: Queries) -> QueriedPlan:
-    """Return the plan of a command, with its temporary files in the folder of the queries.
+    Its temporary files are in the folder of the queries.
 
     :raises PassedThroughError: it is not known.
     """
@@ -107,7 +101,7 @@ def find_plan(command: Sequence[str], environ: Mapping[str, str], queries: Queri
     if not os.path.isfile(plan.source):
         raise PassedThroughError(f"'{plan.source}' is no file")
     notes = [note.replace(_MARK, folder) for note in value["notes"]]
-    return QueriedPlan(plan, cuid_args, notes)
+    return plan, cuid_args, notes
 
 
 def _query(command: Sequence[str], queries: Queries) -> str:

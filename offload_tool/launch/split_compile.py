@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import filterfalse
 from typing import TYPE_CHECKING
@@ -66,9 +66,7 @@ def run_split(
     :raises PassedThroughError: the original command must run.
     :raises OffloadError: an output cannot be written.
     """
-    with ExitStack() as stack:
-        parent = llvm_temporary_folder(environ)
-        folder = stack.enter_context(FolderOnDemand("offload-launch-", parent))
+    with FolderOnDemand("offload-launch-", llvm_temporary_folder(environ)) as folder:
         return _Split(command, environ, report, folder).run()
 
 
@@ -97,8 +95,8 @@ class _Split:
 
     def run(self) -> tuple[int, bytes, bytes]:
         found = find_plan(self._command, self._environ, self._queries)
-        self._plan, self._cuid_args = found.plan, found.cuid_args
-        for note in found.notes:
+        self._plan, self._cuid_args, notes = found
+        for note in notes:
             self._report(note)
         plan, output, depfile = self._plan, self._plan.output, self._prepare()
         for name in filter(None, (output, depfile)):
