@@ -49,19 +49,15 @@ class WantedPass(NamedTuple):
     host_ir: str | None = None
     """The host IR, which all further passes of an OpenMP source read."""
 
-    def parse(self, compiler: Callable[[], Toolchain] | None = None) -> CompilePass:
-        """Return the parsed pass; without a `compiler`, allow unknown targets. Raise UsageError."""
-        from offload_tool.formats.targets.compile_target import parse_targets
+    def parse(self, compiler: Callable[[], Toolchain]) -> CompilePass:
+        """Return the parsed pass, for a target that the `compiler` supports; raise UsageError."""
         from offload_tool.passes.languages import compile_pass
         from offload_tool.passes.source_kind import KINDS
         from offload_tool.toolchain.supported_processors import targets_of_compiler
 
         device = None
         if self.target is not None and self.kind in KINDS:
-            if compiler is None:
-                devices = parse_targets([self.target], self.kind, allow_unknown=True)
-            else:
-                devices = targets_of_compiler([self.target], self.kind, compiler)
+            devices = targets_of_compiler([self.target], self.kind, compiler)
             if len(devices) != 1:
                 raise UsageError(f"'{self.target}': expected one target ID for one output")
             device = devices[0]
