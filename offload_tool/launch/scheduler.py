@@ -306,5 +306,4 @@ class StagedSteps:
 
     def _stops_after(self, number: int) -> bool:
         with open(self._output, "rb") as made, open(self._front.messages_file, "rb") as errors:
-            self._stages.watch(made, errors, self._read_object)
-            return self._stages.stops_after(number)
+            return self._stages.stops_after(number, made, errors, self._read_object)

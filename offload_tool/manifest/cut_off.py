@@ -41,6 +41,7 @@ from offload_tool.clang.options import (
 )
 from offload_tool.errors import CodeObjectError, UsageError
 from offload_tool.io.file_digests import digest_of
+from offload_tool.io.process import written_bytes
 
 if TYPE_CHECKING:
     from offload_tool.manifest.manifest import PassRecord
@@ -89,8 +90,6 @@ class Stages:
         self._one_job = ""
         """Why two stages would differ from one job: what the record has for the digest."""
         self._digest = ""
-        self._files: tuple[IO[bytes], ...] = ()
-        self._read_object: Callable[[], bytes] = bytes
         self._printed = 0
         self._began = self._started = 0.0
 
@@ -170,34 +169,30 @@ class Stages:
         first[out] = bitcode
         first[emit : emit + 1] = [*_EMIT_BITCODE, "-disable-llvm-passes"]
         second = without_values(args[:-2], FRONT_END)
+        self._started = time.perf_counter()
         return tuple(first), (*second, "ir", bitcode)
 
-    def watch(
-        self, bitcode: IO[bytes], errors: IO[bytes], read_object: Callable[[], bytes]
-    ) -> None:
-        """Set what the jobs write, and what returns the backend's object; start the clock."""
-        self._files = bitcode, errors
-        self._read_object = read_object
-        self._started = time.perf_counter()
+    def stops_after(
+        self, number: int, bitcode: IO[bytes], errors: IO[bytes], read_object: Callable[[], bytes]
+    ) -> bool:
+        """Return True if the jobs after job `number`, which `jobs` has returned, need not run.
 
-    def stops_after(self, number: int) -> bool:
-        """Return True if the jobs after job `number` need not run."""
-        bitcode, errors = (os.fstat(file.fileno()).st_size for file in self._files)
+        They write `bitcode` and `errors`; `read_object` returns the backend's object.
+        """
+        printed = os.fstat(errors.fileno()).st_size
         if not number:
-            self._digest = digest_of(os.pread(self._files[0].fileno(), bitcode, 0))
-            self._printed = errors
+            self._digest = digest_of(written_bytes(bitcode))
+            self._printed = printed
             self.front_end_seconds = time.perf_counter() - self._started
             is_equal = self._digest == self.known_digest
             self.is_cut_off = is_equal and not self._is_checked
             self._must_equal = is_equal and self._is_checked
-        elif errors > self._printed:
+        elif printed > self._printed:
             self._digest = ""  # each run must repeat the messages
             if number == 1:
                 self._one_job, self.must_repeat = _PRINTS, True
-        elif number == 1:
-            made = os.pread(self._files[0].fileno(), bitcode, 0)
-            if _backend_numbers_names(made, self._read_object()):
-                self._digest, self._one_job, self.must_repeat = "", _NUMBERS, True
+        elif number == 1 and _backend_numbers_names(written_bytes(bitcode), read_object()):
+            self._digest, self._one_job, self.must_repeat = "", _NUMBERS, True
         return self.is_cut_off or self.must_repeat
 
 

@@ -19,7 +19,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import IO, NamedTuple
+from typing import IO
 
 from offload_tool.clang.driver import PLAN, llvm_temporary_folder, query_plan, terminal_args
 from offload_tool.clang.job_plan import UnknownPlanError, parse_jobs
@@ -49,21 +49,11 @@ _STOPPED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LLD = ["-flavor", "gnu"]
 
 
-class _Names(NamedTuple):
-    """The parts that differ between commands with equal flags."""
-
-    source: str
-    output: str
-    depfile: str
-    cuid: str
-    """The whole option, ``-cuid=...``."""
-    preamble: str = ""
-    """The whole option, ``-preamble-bytes=...``; "" without a precompiled header."""
-
-
-_MARKS = _Names("\0source", "\0output", "\0depfile", "\0cuid", "\0preamble")
-_OTHERS = _Names(
-    *(os.devnull, "offload-other.co", "offload-other.d", "-cuid=0ff10ad0", "-preamble-bytes=7,1")
+_MARKS = ("\0source", "\0output", "\0depfile", "\0cuid", "\0preamble")
+"""Names of a command; the last two are whole options. Without a precompiled header, the last is
+""."""
+_OTHERS = (
+    *(os.devnull, "offload-other.co", "offload-other.d", "-cuid=0ff10ad0", "-preamble-bytes=7,1"),
 )
 
 
@@ -154,7 +144,7 @@ def _files_left() -> Iterator[bool]:
             turns.release()
 
 
-def _names_in(command: Sequence[str]) -> _Names | None:
+def _names_in(command: Sequence[str]) -> Names | None:
     """Return the names in a command; None if it is not of the form of a pass."""
     read = Command.read(command, 1)
     if read is None or not read.depfile or read.source.startswith("-"):
@@ -163,7 +153,7 @@ def _names_in(command: Sequence[str]) -> _Names | None:
     preambles = [arg for arg in read.flags if arg.startswith(_PREAMBLE)]
     if len(cuids) != 1 or len(preambles) > 1:
         return None
-    return _Names(read.source, read.output, read.depfile, cuids.pop(), "".join(preambles))
+    return read.source, read.output, read.depfile, cuids.pop(), "".join(preambles)
 
 
 def _query_jobs(command: Sequence[str], names: Names, environment: Mapping[str, str]) -> Jobs:
@@ -254,10 +244,10 @@ def _run_once(
             file_without_name(folder) as bitcode,
         ):
             files = [None, output.fileno(), errors.fileno(), between.fileno()]
+            made = bitcode, errors, functools.partial(_object_of, front_end, between)
             two = stages.jobs(front_end, _BITCODE) if stages is not None else ()
-            if stages is not None and two:
+            if two:
                 files.append(bitcode.fileno())
-                stages.watch(bitcode, errors, functools.partial(_object_of, front_end, between))
             for number, job in enumerate([*(two or [front_end]), *linkers]):
                 status = process.run(job, environment, files)
                 if -status in _STOPPED_BY:
@@ -266,7 +256,7 @@ def _run_once(
                     break  # an error in the source: the driver adds nothing
                 if status:
                     raise _UnknownEndError(written_bytes(errors))
-                is_enough = two and stages is not None and stages.stops_after(number)
+                is_enough = two and stages is not None and stages.stops_after(number, *made)
                 if is_enough or (is_quiet and os.fstat(errors.fileno()).st_size):
                     break
             text = written_bytes(errors)

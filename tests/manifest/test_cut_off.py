@@ -89,12 +89,11 @@ def run(
 ) -> bool:
     """Run both jobs, which write and print; return whether the second is left out."""
     with tempfile.TemporaryFile() as written, tempfile.TemporaryFile() as errors:
-        stages.watch(written, errors, lambda: made)
         for number, texts in enumerate(((bitcode, front_end), (b"", backend))):
             for file, text in zip((written, errors), texts, strict=True):
                 file.write(text)
                 file.flush()
-            if stages.stops_after(number):
+            if stages.stops_after(number, written, errors, lambda: made):
                 break
     return stages.is_cut_off
 
