@@ -19,7 +19,6 @@ possible remedies are not all known.
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -167,9 +166,8 @@ class _Request:
 
 def _find_both(request: _Request) -> Equipment:
     both = Equipment()
-    is_nvidia = [target.startswith("sm_") for target in request.job.targets]
-    for find, chosen in ((_find_rocm, False), (_find_cuda, True)):
-        names = tuple(itertools.compress(request.job.targets, (x == chosen for x in is_nvidia)))
+    for find, is_nvidia in ((_find_rocm, False), (_find_cuda, True)):
+        names = tuple(x for x in request.job.targets if x.startswith("sm_") == is_nvidia)
         if names:
             found = find(replaced(request, job=replaced(request.job, targets=names)))
             both = both.with_other(found)
