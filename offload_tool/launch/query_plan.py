@@ -28,9 +28,11 @@ from offload_tool.clang.options import (
 )
 from offload_tool.clang.response_file import configuration_args, expand_command
 from offload_tool.errors import UsageError
+from offload_tool.io.file_digests import digest_of
 from offload_tool.launch.passthrough import why_args_not_split, why_unknown
 from offload_tool.launch.scheduler import Queries
 from offload_tool.toolchain.driver_cache import cached_query, program_of
+from offload_tool.toolchain.identity import all_configuration_files, configuration_files
 
 _FOR_TARGET = "-Xarch_gfx"
 _MARK = "\0folder"
@@ -116,8 +118,6 @@ def _query(command: Sequence[str], queries: Queries) -> str:
 
 def _check_configuration(text: str) -> None:
     """Raise PassedThroughError for an option in configuration files that rules out a split."""
-    from offload_tool.toolchain.identity import all_configuration_files, configuration_files
-
     for name in all_configuration_files(configuration_files(text)):
         reason = why_args_not_split(configuration_args(name))
         if reason:
@@ -162,8 +162,6 @@ def _cuid(args: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """
     if any(does(arg, CUID) for arg in args):
         return []
-    from offload_tool.io.file_digests import digest_of
-
     kept = [os.getcwd()]
     before = ""
     for arg in args:

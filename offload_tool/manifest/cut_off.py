@@ -39,7 +39,7 @@ from offload_tool.clang.options import (
     prefixes,
     without_values,
 )
-from offload_tool.errors import CodeObjectError, UsageError
+from offload_tool.errors import CodeObjectError, ContentError, UsageError
 from offload_tool.io.file_digests import digest_of
 from offload_tool.io.process import written_bytes
 
@@ -204,7 +204,6 @@ def _backend_numbers_names(bitcode: bytes, output: bytes) -> bool:
     bitcode, which does not contain the counter, it begins with 1.
     """
     # Not if the pass is cut off.
-    from offload_tool.errors import ContentError
     from offload_tool.formats.bitcode.module import bitcode_names
     from offload_tool.formats.objects.elf.reader import SHT_SYMTAB, STT_FILE, ElfTables
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from offload_tool.clang.argument_files import all_args
 from offload_tool.errors import UsageError
 from offload_tool.manifest.inputs import general_args
 from offload_tool.pch import pch
+from offload_tool.pch.eligibility import reason_of_flags
 from offload_tool.pch.recipe import PchRecipe
 from offload_tool.run.pass_command import (
     PassCommand,
@@ -67,8 +69,6 @@ def emit_pch(wanted: WantedPass, outputs: Outputs, *, report: Callable[[str], No
 
 
 def _pass_on(messages: bytes) -> None:
-    import sys
-
     sys.stderr.buffer.write(messages)
     sys.stderr.flush()
 
@@ -141,8 +141,6 @@ def _reason(recipe: PchRecipe, wanted: WantedPass) -> str:
     """Return why the pass's flags rule out a PCH; "" if they do not."""
 
     def find() -> list[str]:
-        from offload_tool.pch.eligibility import reason_of_flags
-
         return [reason_of_flags(wanted.kind, recipe.args, recipe.environment)]
 
     what = f"precompiled header, {wanted.kind} {wanted.stage}"

@@ -33,6 +33,7 @@ from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from offload_tool.clang.argument_files import possible_files
+from offload_tool.clang.depfile import read_depfile
 from offload_tool.io.file_digests import (
     cached_by_stat,
     content_of,
@@ -42,6 +43,7 @@ from offload_tool.io.file_digests import (
 )
 from offload_tool.io.paths import remove
 from offload_tool.manifest import manifest_path
+from offload_tool.manifest.output_state import pass_run
 from offload_tool.passes.command import Command
 from offload_tool.pch.eligibility import guard_of, reason_of_headers, undefined_macros
 from offload_tool.pch.include_prefix import (
@@ -69,6 +71,7 @@ from offload_tool.pch.side_effects import (
     run_quietly,
     source_start,
 )
+from offload_tool.toolchain.disk_cache import cached_script
 
 if TYPE_CHECKING:
     from offload_tool.run.run_pass import Outputs
@@ -184,8 +187,6 @@ class UsablePch(NamedTuple):
 
     def reason_of_names(self, command: Command) -> str:
         """Return which of the source's own files changed its name; "" if none."""
-        from offload_tool.clang.depfile import read_depfile
-
         of_pch = {*self.inputs, *_absolute_names(self.inputs, self.recipe.folder)}
         read = read_depfile(command.depfile) if command.depfile else []
         own = [name for name in (command.source, *read) if name not in of_pch]
@@ -333,8 +334,6 @@ def _reason_unguarded(candidate: Candidate) -> str:
 
 def _inputs_if_current(recipe: PchRecipe) -> dict[str, str] | None:
     """Return the digests of the inputs of a PCH, or of the reason against one, if it is current."""
-    from offload_tool.manifest.output_state import pass_run
-
     run = pass_run(recipe.work(), recipe.digests())
     if not run.is_current() or run.record is None:
         return None
@@ -426,8 +425,6 @@ def _reason_against(recipe: PchRecipe, candidate: Candidate, names: Names, least
 
 def _script(compiler: Sequence[str], identity: str) -> str:
     """Return the script that adds a PCH's options, written if missing."""
-    from offload_tool.toolchain.disk_cache import cached_script
-
     script = _SCRIPT.format(
         identity=" ".join(identity.split()),
         variable=_VARIABLE,
