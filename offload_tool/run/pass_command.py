@@ -95,7 +95,7 @@ class PassCommand(NamedTuple):
     """Identifies the compiler in cache keys."""
     is_script: bool
     toolchain: dict[str, Any]
-    """Fields of its `Toolchain`: the dependencies of the results."""
+    """The fields of its `Toolchain`, with the pass's local flags."""
 
 
 def pass_command(wanted: WantedPass) -> PassCommand:
@@ -113,6 +113,7 @@ def pass_command(wanted: WantedPass) -> PassCommand:
 
     def find(user_flags: Sequence[str] = (), *, lenient: bool = False) -> dict[str, Any]:
         from offload_tool.passes.capability_check import Job
+        from offload_tool.util.frozen import as_dict
 
         like = f"source{suffix}"
         marked = wanted._replace(cuid=_CUID, source=like, host_ir=_HOST_IR)
@@ -135,29 +136,19 @@ def pass_command(wanted: WantedPass) -> PassCommand:
             "installed": list(toolchain.installed) if device is not None else [],
             "identity": toolchain.identity,
             "is_script": any(is_script(program) for program in programs if program),
-            "toolchain": {
-                "clang": [*toolchain.clang],
-                "lld": [*toolchain.lld],
-                "local_flags": local_flags,
-                "configuration": [*toolchain.configuration],
-                "programs": [*toolchain.programs],
-                "doubts": [*toolchain.doubts],
-            },
+            "toolchain": {**as_dict(toolchain), "local_flags": local_flags},
         }
-
-    def cached(key: Sequence[str], find: Callable[[], Any]) -> Any:
-        return _cached(key, environ, find, lambda result: result["toolchain"])
 
     def find_unless_known() -> dict[str, Any]:
         with suppress(LookupError):
-            cached(key_with_flags, _raise_not_cached)
+            _cached(key_with_flags, environ, _raise_not_cached)
             raise CompilerError("the flags provide what this compiler lacks")
         return find()
 
     try:
-        result = cached(key, find_unless_known)
+        result = _cached(key, environ, find_unless_known)
     except CompilerError:
-        result = cached(key_with_flags, lambda: find(flags, lenient=True))
+        result = _cached(key_with_flags, environ, lambda: find(flags, lenient=True))
     for doubt in result["toolchain"]["doubts"]:
         sys.stderr.write(f"offload-tool compile: warning: {doubt}; compiled all the same\n")
     for mark, name in ((_CUID, wanted.cuid), (_HOST_IR, wanted.host_ir or "")):
@@ -189,13 +180,13 @@ def cached_toolchain(
 
     def find() -> dict[str, Any]:
         jobs = (job,) if job is not None else ()
-        return as_dict(find_toolchain(environ, jobs=jobs, lenient=lenient))
+        return {"toolchain": as_dict(find_toolchain(environ, jobs=jobs, lenient=lenient))}
 
     key = ["toolchain", *_toolchain_key(environ)]
     if job is not None:
         key += [job.kind, job.source, *job.targets, "", *job.flags, *folder_key(job.flags)]
         key += ["with", *job.all_flags, *folder_key(job.all_flags)] if job.all_flags else []
-    result = _cached(key, environ, find, lambda result: result)
+    result = _cached(key, environ, find)["toolchain"]
     result = {name: v if isinstance(v, str) else tuple(v) for name, v in result.items()}
     result["environment"] = tuple(map(tuple, result["environment"]))
     return Toolchain(**result)
@@ -210,16 +201,11 @@ def _toolchain_key(environ: Mapping[str, str]) -> list[str]:
     return key
 
 
-def _cached(
-    key: Sequence[str],
-    environ: Mapping[str, str],
-    find: Callable[[], Any],
-    toolchain_in: Callable[[Any], Mapping[str, Any]],
-) -> Any:
-    """Return a cached result with a toolchain; one with doubts is not stored."""
+def _cached(key: Sequence[str], environ: Mapping[str, str], find: Callable[[], Any]) -> Any:
+    """Return a cached result with the fields of a toolchain; one with doubts is not stored."""
 
     def dependencies(result: Any) -> list[str] | None:
-        toolchain = toolchain_in(result)
+        toolchain = result["toolchain"]
         command = [*toolchain["clang"], *toolchain["local_flags"]]
         paths = (*_dependency_paths(toolchain, environ), *compiler_files(command, environ))
         return None if toolchain["doubts"] else [*paths]
