@@ -100,16 +100,13 @@ class Stages:
         does unless it excludes HIP's headers. `is_unchanged`: the output is intact, and the
         backend's other dependencies are unchanged.
         """
-        is_short = (
-            any(does(arg, NO_HEADERS) for arg in args)
-            if before is None
-            else not before.output or before.bitcode == _SHORT
-        )
-        self._one_job = ""
-        if before is not None and before.bitcode in (_PRINTS, _NUMBERS):
-            self._one_job = before.bitcode
+        if before is None:
+            bitcode, is_short = "", any(does(arg, NO_HEADERS) for arg in args)
+        else:
+            bitcode, is_short = before.bitcode, not before.output or before.bitcode == _SHORT
+        self._one_job = bitcode if bitcode in (_PRINTS, _NUMBERS) else ""
         self._may_split = self._is_on and not is_short
-        self.known_digest = before.bitcode if before is not None and is_unchanged else ""
+        self.known_digest = bitcode if is_unchanged else ""
         self._began = time.perf_counter()
         self.reset()
 
