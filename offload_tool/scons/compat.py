@@ -388,9 +388,10 @@ def keep_command(node: Any) -> None:
     node.attributes.keep_targetinfo = True
 
 
-def mark_shared(node: Any) -> None:
-    """Make SCons link an object into shared libraries."""
-    node.attributes.shared = True
+def mark_shared(nodes: Iterable[Any]) -> None:
+    """Mark objects for shared libraries, into which SCons links no others."""
+    for node in nodes:
+        node.attributes.shared = True
 
 
 def contents(node: Any) -> bytes:

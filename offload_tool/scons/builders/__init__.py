@@ -66,16 +66,18 @@ def add_builders(env: Environment) -> None:
 
 def extend_builders(env: Environment) -> None:
     """Make SCons's own builders in a construction environment accept offload sources."""
+    shared_object = functools.partial(objects.offload_object, shared=True)
+    module = functools.partial(programs.host_link_nodes, builder="LoadableModule")
     standard.accept_offload_sources(
         env,
         {
             "Object": _as_builder("OffloadObject", objects.offload_object),
             "StaticObject": _as_builder("OffloadObject", objects.offload_object),
-            "SharedObject": _as_builder("SharedObject", objects.offload_shared_object),
+            "SharedObject": _as_builder("SharedObject", shared_object),
             "StaticLibrary": _as_builder("OffloadStaticLibrary", objects.offload_static_library),
             "Library": _as_builder("OffloadStaticLibrary", objects.offload_static_library),
             "SharedLibrary": _as_builder("OffloadSharedLibrary", programs.offload_shared_library),
-            "LoadableModule": _as_builder("LoadableModule", programs.offload_loadable_module),
+            "LoadableModule": _as_builder("LoadableModule", module),
             "Program": _as_builder("OffloadProgram", programs.offload_program),
         },
         lambda name: functools.partial(_check, name),

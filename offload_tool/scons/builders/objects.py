@@ -43,30 +43,14 @@ def offload_host_object(env: Environment, target: str | None, sources: list[Node
     return [host_node(env, unit, name) for unit in units.source_units(env, target, sources)]
 
 
-def offload_object(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
+def offload_object(
+    env: Environment, target: str | None, sources: list[Node], *, shared: bool = False
+) -> list[Node]:
     """Return one linkable object per source: host code that embeds all device images.
 
     With ``OFFLOAD_RDC``, and for OpenMP sources, it holds unlinked device code: pass it to
     OffloadProgram, or to clang.
     """
-    return _objects(env, target, sources, shared=False)
-
-
-def offload_shared_object(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
-    """Return the objects of OffloadObject for shared libraries."""
-    return for_shared_library(_objects(env, target, sources, shared=True))
-
-
-def for_shared_library(nodes: list[Node]) -> list[Node]:
-    """Return objects after marking them: SCons links no others into a shared library."""
-    for node in nodes:
-        compat.mark_shared(node)
-    return nodes
-
-
-def _objects(
-    env: Environment, target: str | None, sources: list[Node], *, shared: bool
-) -> list[Any]:
     suffix = settings.shared_suffix(env) if shared else "$OBJSUFFIX"
     nodes = []
     for unit in units.source_units(env, target, sources, own_cuid=True):
@@ -76,6 +60,8 @@ def _objects(
         made = object_node(env, owned, [node], group=owner.name)
         attach_archives(env, made, codes_of([made]))
         nodes.append(made)
+    if shared:
+        compat.mark_shared(nodes)
     return nodes
 
 

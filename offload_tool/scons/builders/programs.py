@@ -29,7 +29,7 @@ from offload_tool.clang.options import LINKER_SCRIPT, does
 from offload_tool.errors import UsageError
 from offload_tool.passes import openmp
 from offload_tool.scons import compat, found_tools, settings, spawn
-from offload_tool.scons.builders.objects import for_shared_library, link_inputs
+from offload_tool.scons.builders.objects import link_inputs
 from offload_tool.scons.builders.standard import LINKS, builder_of_scons
 from offload_tool.scons.graph import units
 from offload_tool.scons.graph.images import linkable_nodes
@@ -43,14 +43,7 @@ from offload_tool.scons.types import Environment, Node
 
 def offload_shared_library(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
     """Return a shared library; its sources are as of OffloadProgram."""
-    return _link(env, target, sources, "SharedLibrary")
-
-
-def offload_loadable_module(
-    env: Environment, target: str | None, sources: list[Node]
-) -> list[Node]:
-    """Return a library that programs load at run time; its sources are as of OffloadProgram."""
-    return _link(env, target, sources, "LoadableModule")
+    return host_link_nodes(env, target, sources, "SharedLibrary")
 
 
 def offload_program(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:
@@ -60,10 +53,13 @@ def offload_program(env: Environment, target: str | None, sources: list[Node]) -
     links: their device code in each target's, their host code in the program's. Device-specific
     archives, and bitcode, take part in the link of their target.
     """
-    return _link(env, target, sources, "Program")
+    return host_link_nodes(env, target, sources, "Program")
 
 
-def _link(env: Environment, target: str | None, sources: list[Node], builder: str) -> list[Node]:
+def host_link_nodes(
+    env: Environment, target: str | None, sources: list[Node], builder: str
+) -> list[Node]:
+    """Return what SCons's builder of a name links of these sources."""
     shared = builder != "Program"
     if builder not in env["BUILDERS"]:
         raise UsageError(
@@ -96,10 +92,11 @@ def _link(env: Environment, target: str | None, sources: list[Node], builder: st
     codes = [*linked.codes, *codes_of([*objects, *by_libs])]
     if codes:
         linked.objects.insert(0, tools_marker(env, stem, codes))
-    own = for_shared_library(linked.objects) if shared else linked.objects
+    if shared:
+        compat.mark_shared(linked.objects)
     libraries = [linked.marked.get(node, node) for node in dict.fromkeys(archives)]
     libraries += _marked_by_name(linked, [node for node in by_name if node not in archives])
-    inputs = [*own, *objects, *libraries]
+    inputs = [*linked.objects, *objects, *libraries]
     name = (target or units.path_from_top(stem)).replace("$", "$$")
     nodes = builder_of_scons(env, builder)(env, [name], inputs, **variables)
     made = list(map(partial(units.add_identity, env), nodes))
