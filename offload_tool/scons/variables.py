@@ -265,24 +265,20 @@ COMMAND_LINES: dict[str, Any] = {
     "CPPDEFSUFFIX": "",
 }
 DEFAULTS = {**{name: each.default for name, each in VARIABLES.items()}, **COMMAND_LINES}
-OTHERS_VARIABLES = {
-    **dict.fromkeys(
-        (
-            *("CMAKE_HIP_ARCHITECTURES", "HIP_ARCHITECTURES", "CMAKE_CUDA_ARCHITECTURES"),
-            *("CUDA_ARCHITECTURES", "AMDGPU_TARGETS", "GPU_TARGETS"),
-        ),
-        "OFFLOAD_ARCH",
+_OTHERS = {
+    "OFFLOAD_ARCH": (
+        *("CMAKE_HIP_ARCHITECTURES", "HIP_ARCHITECTURES", "CMAKE_CUDA_ARCHITECTURES"),
+        *("CUDA_ARCHITECTURES", "AMDGPU_TARGETS", "GPU_TARGETS"),
     ),
-    **dict.fromkeys(
-        ("HIPFLAGS", "HIPCCFLAGS", "HIPCC_FLAGS", "NVCCFLAGS", "NVCC_FLAGS", "CUDAFLAGS"),
-        "OFFLOAD_FLAGS",
+    "OFFLOAD_FLAGS": (
+        *("HIPFLAGS", "HIPCCFLAGS", "HIPCC_FLAGS", "NVCCFLAGS", "NVCC_FLAGS", "CUDAFLAGS"),
     ),
-    **dict.fromkeys(("CUDA_PATH", "CUDA_TOOLKIT_PATH", "CUDA_HOME"), "OFFLOAD_CUDA_PATH"),
-    **dict.fromkeys(("ROCM_PATH", "HIP_PATH"), "OFFLOAD_ROCM_PATH"),
-    **dict.fromkeys(("HIPCC", "NVCC", "HIPCXX", "CUDACXX"), "OFFLOAD_CLANG"),
+    "OFFLOAD_CUDA_PATH": ("CUDA_PATH", "CUDA_TOOLKIT_PATH", "CUDA_HOME"),
+    "OFFLOAD_ROCM_PATH": ("ROCM_PATH", "HIP_PATH"),
+    "OFFLOAD_CLANG": ("HIPCC", "NVCC", "HIPCXX", "CUDACXX"),
 }
-
-
+"""Of our variables, those of other build systems."""
+_OURS = {other: ours for ours, others in _OTHERS.items() for other in others}
 _IN_LISTS = (*("LINKFLAGS", "SHLINKFLAGS", "LDMODULEFLAGS"), *("CXXFLAGS", "CCFLAGS", "CPPFLAGS"))
 """Flags that this package puts into lists with others."""
 
@@ -337,7 +333,7 @@ def check_names(names: Iterable[str]) -> None:
 def check_overrides(env: Environment, overrides: dict[str, Any]) -> None:
     """Raise UsageError, with our name, for another build system's variable in a call."""
     for name in sorted(overrides):
-        ours = OTHERS_VARIABLES.get(name.upper(), name.upper())
+        ours = _OURS.get(name.upper(), name.upper())
         is_ours = name in VARIABLES or ours not in VARIABLES
         if not is_ours and not _is_referred_to(env, name, overrides):
             raise UsageError(f"{name} among the variables of a builder means nothing; write {ours}")
@@ -347,8 +343,8 @@ def _warn_of_flags(env: Environment) -> None:
     given = env.Dictionary()
     if not {"NVCC", "HIPCC"}.isdisjoint(given):
         return
-    for name, ours in OTHERS_VARIABLES.items():
-        if ours == "OFFLOAD_FLAGS" and name in given and not _is_referred_to(env, name, {}):
+    for name in _OTHERS["OFFLOAD_FLAGS"]:
+        if name in given and not _is_referred_to(env, name, {}):
             warn(env, f"{name} means nothing to this tool; write OFFLOAD_FLAGS, or CCFLAGS")
 
 

@@ -58,14 +58,8 @@ def cuda_object(env: Environment, unit: Unit, names: Iterable[Node]) -> Node:
         for ptx in device_nodes(env, unit)
         for image in (*_cubin(env, unit, ptx), *_later(env, ptx))
     ]
-    return complete_object(env, names, host, _fatbin(env, unit.stem.files(env, ".fatbin"), images))
-
-
-def complete_object(
-    env: Environment, names: Iterable[Node], host: Node, fatbin: Node, **options: bool
-) -> Node:
-    """Declare a host object with a fat binary in place of the placeholder."""
-    return actions.EMBED_CUDA.first_free(env, names, [host, fatbin], **options)
+    fatbin = _fatbin(env, unit.stem.files(env, ".fatbin"), images)
+    return actions.EMBED_CUDA.first_free(env, names, [host, fatbin])
 
 
 def _fatbin(env: Environment, names: Iterable[Node], images: list[Node], **options: Any) -> Node:

@@ -97,7 +97,7 @@ def _add_cuda(
         part.sources += [fatbin] if fatbin.sources else []
         return
     names = code.unit.stem.files(env, f".rdc{suffix}")
-    whole = cuda.complete_object(env, names, code.host, fatbin, relocatable=True)
+    whole = actions.EMBED_CUDA.first_free(env, names, [code.host, fatbin], relocatable=True)
     part.add(whole, code.modules)
     part.registration_callers.append(whole)
 
@@ -174,7 +174,8 @@ def _relocatable_cuda_object(
     env: Environment, code: cuda.RelocatableCuda, names: Iterable[Node]
 ) -> Node:
     if not code.has_entries:
-        made = cuda.complete_object(env, names, code.host, code.whole_fatbin(env), relocatable=True)
+        parts = [code.host, code.whole_fatbin(env)]
+        made = actions.EMBED_CUDA.first_free(env, names, parts, relocatable=True)
         info_of(made).device_nodes = code.modules
         return made
     made = _object_with_package(env, code.unit, names, code.modules, code.host)

@@ -27,6 +27,7 @@ from offload_tool.manifest.include_search import appeared, found_in, is_outside
 from offload_tool.manifest.key import Key, Part
 from offload_tool.manifest.manifest import PassRecord, digest_of_parts
 from offload_tool.manifest.pass_run import Resolver
+from offload_tool.passes import cuda
 from offload_tool.passes.command import Command
 from offload_tool.passes.compile_pass import CompilePass
 from offload_tool.scons import compat
@@ -362,8 +363,6 @@ def command_of(node: Node, command: str) -> Command:
 
 def ptxas_flags(node: Node) -> tuple[str, ...]:
     """Return the flags of the driver's ``ptxas`` for the flags of the compile of a PTX node."""
-    from offload_tool.passes import cuda  # other builds do not need it
-
     return cuda.ptxas_flags(_general_args(node, "$OFFLOADDEVICECOM"), variables_of(node))
 
 
