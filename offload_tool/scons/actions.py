@@ -20,7 +20,10 @@ import SCons.Errors
 
 from offload_tool.errors import NoContainerError, OffloadError, UsageError
 from offload_tool.formats import FORMAT_VERSION
+from offload_tool.formats.kpack.archive import kernel_key
+from offload_tool.formats.kpack.marker import KpackMarker
 from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
+from offload_tool.passes.registration import HostCompiler, library_flags, merge_library
 from offload_tool.passes.verify_output import (
     blaming_launcher,
     check_cubin,
@@ -181,7 +184,6 @@ def _embed_linked_cuda(given: Operands, sources: int, library: str = "") -> None
 
 def _register_cuda(given: Operands, sources: int, library: str = "") -> None:
     from offload_tool.nvidia.linked_fatbin import compile_registration, starts_kernels
-    from offload_tool.passes.registration import library_flags
 
     env, files = given.env, given.inputs[1:]
     # Not always: two libraries with device links of their own may not register the same module.
@@ -191,8 +193,6 @@ def _register_cuda(given: Operands, sources: int, library: str = "") -> None:
 
 
 def _merge_library(given: Operands, libraries: int, library: str) -> None:
-    from offload_tool.passes.registration import merge_library
-
     env, count = given.env, len(given.inputs) - libraries
     files, merged = given.inputs[:count], given.inputs[count:]
     merge_library(given.output, env["_OFFLOAD_LLD"], given.variables, files, merged, library)
@@ -247,7 +247,6 @@ def _fatbin(given: Operands, processors: list[str], **options: Any) -> None:
 
 
 def _kpack(given: Operands) -> None:
-    from offload_tool.formats.kpack.archive import kernel_key
     from offload_tool.operations.embed import CodeFile, interface_of, pack_code_objects
 
     codes = info_of(given.node).archive_codes.values()
@@ -269,7 +268,6 @@ def _mark(given: Operands) -> None:
 
 
 def _marker(given: Operands, kernel_name: str, paths: list[str], interface: bool) -> None:
-    from offload_tool.formats.kpack.marker import KpackMarker
     from offload_tool.operations.embed import interface_of, write_marker
 
     suffix = f"@{interface_of(given.inputs)}" if interface else ""
@@ -305,7 +303,6 @@ def _unbundle(given: Operands, entry: str, **options: Any) -> None:
 
 def _wrap(given: Operands, kind: Any, triple: str, **options: Any) -> None:
     from offload_tool.operations.wrap import WrapOptions, wrap_images
-    from offload_tool.passes.registration import HostCompiler
 
     env = given.env
     command = [*env["_OFFLOAD_CLANG"], *env["_OFFLOAD_LOCAL_FLAGS"]]
