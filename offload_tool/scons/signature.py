@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import SCons.Errors
 from SCons.Subst import SUBST_SIG
@@ -43,51 +43,41 @@ class SharedTexts:
     """The commands of the nodes that share one environment: the value of `VARIABLE` in it."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, _Text] = {}
+        self._known: dict[Any, tuple[Words, list[str], Copy | None]] = {}
+        """The words, the variables on which they depend, and the values of these."""
 
     def words(self, env: Environment, layers: list[dict[str, Any]], name: str, node: Node) -> Words:
         """Return the words of a command that serve all nodes which override the same variables."""
         at = next(number for number, layer in enumerate(layers) if VARIABLE in layer)
         own, common = tuple(chain.from_iterable(layers[:at])), layers[at:]
         key = (name, own, node.cwd)
-        known = self._known.get(key)
-        if known is None or not known.before.is_equal(_values(known.names, common)):
-            known = self._known[key] = _Text.of(env, name, node, frozenset(own), common)
-        return known.words
+        words, names, before = self._known.get(key, (None, [], None))
+        if before is None or not before.is_equal(_values(names, common)):
+            words, names = _shared_words(env, name, node, frozenset(own))
+            self._known[key] = (words, names, Copy(_values(names, common)))
+        return words
 
 
 Words = list[str] | None
 """Texts, each of one or several words, and variables ``$NAME``; None if SCons has to read them."""
 
 
-class _Text(NamedTuple):
-    words: Words
-    names: list[str]
-    """The variables on which the words depend."""
-    before: Copy
-    """Their values."""
-
-    @classmethod
-    def of(
-        cls,
-        env: Environment,
-        name: str,
-        node: Node,
-        own: frozenset[str],
-        common: list[dict[str, Any]],
-    ) -> _Text:
-        names, command = [name], env.get(name)
-        words: Words = None
-        if isinstance(command, str) and _WORDS.fullmatch(command) and name not in own:
-            words = []
-            for word in command.split(" "):
-                text, read = _shared(env, word, node, own)
-                names += read
-                if text.startswith("$") or not words or words[-1].startswith("$"):
-                    words.append(text)
-                elif text:
-                    words[-1] = f"{words[-1]} {text}".lstrip(" ")
-        return cls(words, names, Copy(_values(names, common)))
+def _shared_words(
+    env: Environment, name: str, node: Node, own: frozenset[str]
+) -> tuple[Words, list[str]]:
+    """Return the words of a command, and the variables on which they depend."""
+    names, command = [name], env.get(name)
+    if not isinstance(command, str) or not _WORDS.fullmatch(command) or name in own:
+        return None, names
+    words: list[str] = []
+    for word in command.split(" "):
+        text, read = _shared(env, word, node, own)
+        names += read
+        if text.startswith("$") or not words or words[-1].startswith("$"):
+            words.append(text)
+        elif text:
+            words[-1] = f"{words[-1]} {text}".lstrip(" ")
+    return words, names
 
 
 def _values(names: Iterable[str], layers: list[dict[str, Any]]) -> list[Any]:
