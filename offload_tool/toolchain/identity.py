@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offload_tool.clang.argument_files import all_args
 from offload_tool.clang.driver import query, query_plan
-from offload_tool.clang.options import CONFIGURATION, does, takes_next
+from offload_tool.clang.options import CONFIGURATION, does, without_values
 from offload_tool.clang.response_file import configuration_args, expand_command
 from offload_tool.errors import CompilerError, OffloadError
 from offload_tool.io.file_digests import cached_by_stat, content_of, digest_of
@@ -227,21 +227,15 @@ def command_identity(command: Sequence[str], path: str, library_path: str = "") 
     meaning; ``clang++`` and ``riscv64-linux-gnu-clang`` select modes and targets.
     """
     found = []
-    args = iter(expand_command(command).args)
-    for arg in args:
+    # Clang lists the configuration files that it reads.
+    for arg in without_values(expand_command(command).args, CONFIGURATION):
         program = None if arg.startswith(("-", "@")) else which(arg, path)
+        parts = [arg]
         if program is not None:
             name = os.path.basename(arg)
-            parts = [
-                "" if re.fullmatch(_PLAIN_NAME, name) else name,
-                program_identity(program, library_path),
-            ]
-            found.append(" ".join(filter(None, parts)))
-        elif does(arg, CONFIGURATION):  # clang lists the files that it reads
-            if takes_next(arg):
-                next(args, None)
-        else:
-            found.append(arg)
+            mode = "" if re.fullmatch(_PLAIN_NAME, name) else name
+            parts = [mode, program_identity(program, library_path)]
+        found.append(" ".join(filter(None, parts)))
     return [arg for arg in found if arg]
 
 
