@@ -153,7 +153,7 @@ def offload_device_archive(env: Environment, target: str | None, sources: list[N
     library = units.only_source(sources, "OffloadDeviceArchive takes one archive")
     stem = units.output_stem(env, target, library)
     kind = selected_kind(env, library)
-    return device_archive_nodes(env, library, stem, units.given_ids(env), kind)
+    return device_archive_nodes(env, library, stem, kind, units.given_ids(env))
 
 
 def offload_static_library(env: Environment, target: str | None, sources: list[Node]) -> list[Node]:

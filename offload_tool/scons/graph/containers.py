@@ -153,13 +153,12 @@ def device_archive_nodes(
     env: Environment,
     library: Node,
     stem: units.Stem,
+    kind: str,
     entries: Sequence[BundleEntryID] = (),
-    kind: str = "",
 ) -> list[Node]:
     """Declare a library's device-specific archives: one per entry, or per OFFLOAD_ARCH."""
-    kind = kind or settings.given_kind(env)
     nodes = []
-    if kind and kind not in OffloadKind.ALL:
+    if kind not in OffloadKind.ALL:
         if entries:
             raise UsageError(
                 f"'{library}': OFFLOAD_TARGETS names entries of bundles, which CUDA's libraries do "
@@ -173,7 +172,6 @@ def device_archive_nodes(
             nodes.append(node)
         return nodes
     if not entries:
-        kind = kind or bundle_kind(env)
         entries = [_in_library(kind, device) for device in offload_arch.devices(env, kind)]
     names = [device_of(entry).filename for entry in entries]
     options = settings.unbundling(env, archive=True)

@@ -142,7 +142,7 @@ def _library_code(env: Environment, library: Node, stem: Stem, likely: str) -> l
     own = Stem.of(library)
     kind = selected_kind(env, library, likely)
     names = Stem(stem.dir, own.name) if outside else own
-    return containers.device_archive_nodes(env, library, names, kind=kind)
+    return containers.device_archive_nodes(env, library, names, kind)
 
 
 def object_node(env: Environment, unit: Unit, names: Iterable[Node], *, group: str = "") -> Node:
