@@ -20,7 +20,6 @@ from offload_tool.passes.choose_compiler import ADVICE, find_toolchain
 from offload_tool.passes.cuda import Ptxas, find_ptxas
 from offload_tool.run.validate_flags import check_flags
 from offload_tool.scons import compat
-from offload_tool.scons.compat import is_build
 from offload_tool.scons.graph.call_cache import KINDS, results_of
 from offload_tool.scons.settings import (
     folder_path,
@@ -59,7 +58,7 @@ _NO_COMPILER = Toolchain(
 
 def toolchain(env: Environment, *, lenient: bool = True) -> Toolchain:
     """Return this environment's compiler, and print it once; raise CompilerError."""
-    if lenient and not is_build():
+    if lenient and not compat.is_build():
         return _NO_COMPILER
     results = results_of(env)
     if results is not None and results.compiler is not None:
@@ -131,7 +130,7 @@ def _device_args(env: Environment) -> tuple[str, ...]:
 def host_triple(env: Environment) -> str:
     """Return the triple of host code, queried from the driver with the flags of host passes."""
     found, flags = toolchain(env), machine_flags(env)
-    if not flags or not is_build():
+    if not flags or not compat.is_build():
         return found.host_triple
     environment = {**env["ENV"], **dict(found.environment)}
     with compat.at_top(env):
@@ -157,7 +156,7 @@ def runtime_library(env: Environment, kind: str) -> RuntimeLibrary:
 
 def ptxas(env: Environment, kind: str = "cuda") -> Ptxas | None:
     """Return NVIDIA's assembler: OFFLOAD_PTXAS, that of `kind`, or any; raise CompilerError."""
-    if not is_build():
+    if not compat.is_build():
         return Ptxas(("ptxas",), "")
     toolkit = _toolkit(env) if kind == "cuda" else openmp.toolkit_of(toolchain(env))
     with compat.at_top(env):
@@ -172,7 +171,7 @@ def nvlink(env: Environment) -> NvLinker:
     """Return NVIDIA's linker: OFFLOAD_NVLINK, the toolkit's, any. Raise CompilerError."""
     from offload_tool.nvidia.nvlink import NvLinker, find_nvlink
 
-    if not is_build():
+    if not compat.is_build():
         return NvLinker(("nvlink",), "")
     assembler, toolkit = ptxas(env), _toolkit(env)
     sibling = assembler.command[0] if assembler is not None else ""
@@ -183,7 +182,7 @@ def nvlink(env: Environment) -> NvLinker:
 def device_runtimes(env: Environment, device: CompileTarget) -> list[str]:
     """Return the libraries for OpenMP images: OFFLOAD_DEVICE_RUNTIME, or the compiler's."""
     given = env["OFFLOAD_DEVICE_RUNTIME"]
-    if not is_build():
+    if not compat.is_build():
         return []
     if given is not None:
         nodes = [env.File(name) for name in env.Split(given)]
@@ -196,7 +195,7 @@ def needed_runtimes(env: Environment, device: CompileTarget) -> list[str]:
     """Return `device_runtimes`; raise CompilerError if a GPU's link lacks them."""
     found = device_runtimes(env, device)
     is_other = env["OFFLOAD_DEVICE_RUNTIME"] is not None or device.target_id is None
-    excused = is_other or not is_build()
+    excused = is_other or not compat.is_build()
     if found or excused or "--unresolved-symbols" in env.subst("$OFFLOAD_LINK_FLAGS"):
         return found
     raise CompilerError(openmp.no_device_runtime(toolchain(env), device))

@@ -11,7 +11,6 @@ from offload_tool.formats.targets.target_id import TargetID
 from offload_tool.passes import cuda
 from offload_tool.passes.capability_check import supported_targets
 from offload_tool.scons import compat
-from offload_tool.scons.compat import is_build
 from offload_tool.scons.found_tools import ptxas, toolchain
 from offload_tool.scons.graph.call_cache import cached
 from offload_tool.scons.settings import given_targets
@@ -35,7 +34,7 @@ def devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
 
 def _devices(env: Environment, kind: str) -> tuple[CompileTarget, ...]:
     given = given_targets(env, kind)
-    if not is_build():
+    if not compat.is_build():
         known = [item for item in given if item not in (NATIVE, *cuda.ALL)]
         return parse_targets(known, kind, allow_unknown=True)
     if NATIVE in given:
@@ -76,7 +75,7 @@ def _all_processors(env: Environment, kind: str, item: str) -> list[str]:
 
 def knows_processor(env: Environment, target_id: TargetID) -> bool:
     """Return True if a processor missing in the table is allowed: the compiler decides."""
-    if env["OFFLOAD_ALLOW_UNKNOWN_ARCH"] or not is_build():
+    if env["OFFLOAD_ALLOW_UNKNOWN_ARCH"] or not compat.is_build():
         return True
     try:
         device = CompileTarget(str(target_id), target_id.triple, target_id)

@@ -13,7 +13,6 @@ from typing import Any
 import SCons.Errors
 import SCons.Node
 import SCons.Node.FS
-import SCons.Script
 import SCons.Util
 
 from offload_tool.errors import CompilerError, OffloadError, UsageError
@@ -227,7 +226,7 @@ def offload_cuda_flags(env: Environment) -> dict[str, list[Any]]:
 
 
 def _runtime_flags(env: Environment, kind: str) -> dict[str, list[Any]]:
-    if SCons.Script.GetOption("clean") or SCons.Script.GetOption("help"):
+    if not compat.is_build():
         return {}
     found = found_tools.runtime_library(env, kind)
     folders = [found.folder] if found.folder else []
