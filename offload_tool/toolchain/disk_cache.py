@@ -220,26 +220,15 @@ def _state(path: str) -> list[int] | None:
 
 def _read(file: str, key: Sequence[str]) -> dict[str, Any] | None:
     """Return what is stored for `key` by this state of the package, checked but for its states."""
-    try:
+    known = None
+    with suppress(OSError, ValueError, RecursionError):
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    with os.fdopen(descriptor, "rb") as opened:
-        status = os.fstat(descriptor)
-        if (
-            not stat.S_ISREG(status.st_mode)
-            or is_writable_by_others(status)
-            or status.st_size > _LARGEST
-        ):
-            return None
-        try:
-            checksum, _, text = opened.read().partition(b"\n")
-        except OSError:
-            return None
-    try:
-        known = json.loads(text) if checksum == digest_of(text).encode() else None
-    except (ValueError, RecursionError):
-        return None
+        with os.fdopen(descriptor, "rb") as opened:
+            status = os.fstat(descriptor)
+            is_safe = stat.S_ISREG(status.st_mode) and not is_writable_by_others(status)
+            if is_safe and status.st_size <= _LARGEST:
+                checksum, _, text = opened.read().partition(b"\n")
+                known = json.loads(text) if checksum == digest_of(text).encode() else None
     if not isinstance(known, dict) or known.keys() != _KEYS:
         return None
     is_own = known["key"] == list(key) and known["package"] == package_state()
