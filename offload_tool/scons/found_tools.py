@@ -99,10 +99,7 @@ def _find(env: Environment, own: Mapping[str, str], *, lenient: bool) -> Toolcha
 def _announce(env: Environment, found: Toolchain) -> None:
     def show_if_new(text: str) -> None:
         """Show a text that this machine has not shown since the package changed."""
-        new: list[str] = []
-        cached_result(["told", str(found)], lambda: new.append(text), lambda _: [])
-        if new:
-            SCons.Util.display(text)
+        cached_result(["told", str(found)], lambda: SCons.Util.display(text), lambda _: ())
 
     announce(env, f"offload: using {found.used}")
     if found.passed_over:

@@ -40,7 +40,6 @@ import SCons.Node
 import SCons.Script
 import SCons.Util
 
-from offload_tool.clang.environment import RESULT_VARIABLES
 from offload_tool.errors import FileError, OffloadError, UsageError
 from offload_tool.io.file_digests import digest_of, file_stat
 from offload_tool.manifest.inputs import general_args
@@ -319,7 +318,7 @@ class PchRunner:
 
     def _key_args(self, args: Iterable[str], variables: Mapping[str, str]) -> tuple[str, ...]:
         """Return the key of a PCH of given headers, from arguments without a source."""
-        named = (f"{name}={variables[name]}" for name in RESULT_VARIABLES if name in variables)
+        named = (f"{name}={text}" for name, text in settings.result_variables(variables).items())
         return (*pch.args_without_source(args), self._toolchain.identity, *named)
 
     def _declared_args(self) -> tuple[str, ...]:
