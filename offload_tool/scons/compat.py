@@ -28,7 +28,6 @@ import SCons.Node
 import SCons.Node.FS
 import SCons.Node.Python
 import SCons.PathList
-import SCons.Scanner
 import SCons.Script
 import SCons.Subst
 import SCons.Taskmaster
@@ -226,12 +225,6 @@ def built_in(fs: FileSystem, name: str, suffix: str) -> list[Node]:
     folder: Any = folder_node(fs, name, create=False) if builds_in(name) else None
     entries = folder.entries.items() if folder is not None else ()
     return [node for name, node in entries if name.endswith(suffix) and node.is_derived()]
-
-
-def library_folders(env: Any) -> list[str]:
-    """Return the paths of the folders in ``LIBPATH``, with those of Repositories."""
-    folders = SCons.Scanner.FindPathDirs("LIBPATH")(env, env.fs.getcwd())
-    return [str(folder.get_abspath()) for folder in folders]
 
 
 def known_file(fs: FileSystem, path: str) -> Any:

@@ -37,7 +37,6 @@ from typing import Any, NamedTuple
 
 import SCons.Errors
 import SCons.Node
-import SCons.Script
 import SCons.Util
 
 from offload_tool.errors import FileError, OffloadError, UsageError

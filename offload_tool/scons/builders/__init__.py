@@ -113,8 +113,9 @@ def _as_builder(name: str, method: Any) -> Any:
         if source is _NOT_GIVEN:
             target, source = None, target
         target = _one_name(local, target)
-        if srcdir:
-            source = [_below(srcdir, item) for item in SCons.Util.flatten([source])]
+        if srcdir:  # as SCons does
+            items = SCons.Util.flatten([source])
+            source = [os.path.join(srcdir, x) if SCons.Util.is_String(x) else x for x in items]
         try:
             nodes = source_nodes(local, source)
         except UsageError as error:
@@ -125,11 +126,6 @@ def _as_builder(name: str, method: Any) -> Any:
 
     builder.__doc__ = method.__doc__
     return _with_scons_errors(builder)
-
-
-def _below(folder: Any, source: Any) -> Any:
-    """Return a source's name in a folder, as SCons does for ``srcdir``."""
-    return os.path.join(folder, source) if SCons.Util.is_String(source) else source
 
 
 def _as_query(method: Any) -> Any:

@@ -11,13 +11,14 @@ import atexit
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import SCons.Scanner
 import SCons.Subst
 import SCons.Util
 
@@ -209,7 +210,8 @@ def files_of_flags(env: Environment, flags: str) -> tuple[list[Any], list[Any]]:
     items = SCons.Util.flatten([env.get("LIBS", [])])
     nodes = [item for item in items if hasattr(item, "attributes")]
     names = env.Override({"LIBS": [item for item in items if not hasattr(item, "attributes")]})
-    folders = [*compat.library_folders(env), *_variable_folders(env)]
+    named = SCons.Scanner.FindPathDirs("LIBPATH")(env, env.fs.getcwd())
+    folders = [*(folder.get_abspath() for folder in named), *_variable_folders(env)]
     find = partial(compat.known_file, env.fs)
     with compat.at_top(env):
         there = settings.substituted(env, flags)
@@ -293,8 +295,9 @@ def _check_files(given: actions.Operands, files: Iterable[str]) -> None:
         real = os.path.realpath(path)
         kinds = _NOTHING if real in checked else _kinds_of_file(os.path.abspath(path))
         if kinds and real not in _members_of(checked):
-            if _links_device_code(_link_args(given), given.variables):
-                return
+            jobs = jobs_of(query_plan(_link_args(given), given.variables))
+            if any(kind_of_job(job) in ("bundler", "linker-wrapper") for job in jobs):
+                return  # clang's driver links device code, too
             raise UsageError(
                 f"'{os.path.relpath(path)}' has relocatable {_listed(kinds)} code, which '{made}' "
                 "is linked without: no kernel of it would be found; link with OffloadProgram or "
@@ -309,12 +312,6 @@ def _members_of(files: Iterable[str]) -> set[str]:
 
     archives = [name for name in files if name.endswith(".a") and os.path.isfile(name)]
     return {os.path.realpath(each) for name in archives for each in kinds_and_files(name)[1]}
-
-
-def _links_device_code(command: list[str], environment: Mapping[str, str]) -> bool:
-    """Return whether a link's program is clang's driver, whose plan also links device code."""
-    jobs = jobs_of(query_plan(command, environment))
-    return any(kind_of_job(job) in ("bundler", "linker-wrapper") for job in jobs)
 
 
 _CHECK_LINK = actions.check("check link", _check_link)
