@@ -201,23 +201,24 @@ class PlainOutput(Input):
         """Fetch the file from a ``CacheDir`` if the entry matches its stored digest."""
         if not super().retrieve_from_cache():
             return False
-        if not compat.does_execute() or self.nocache:
+        if not compat.does_execute():
             return True
-        digest_file = _digest_file(self)
-        if digest_file is not None and content_of(str(digest_file)) == _digest(self).encode():
+        entry = compat.cache_file(self)
+        if content_of(f"{entry}.digest") == _digest(self).encode():
             return True
         Path(self.get_internal_path()).unlink(missing_ok=True)
-        if digest_file is not None and not compat.cache_is_readonly():
-            digest_file.with_suffix("").unlink(missing_ok=True)
+        if not compat.cache_is_readonly():
+            Path(entry).unlink(missing_ok=True)
         return False
 
     def push_to_cache(self) -> Any:
         """Store the file in a ``CacheDir``, with its digest, unless the entry has one."""
-        file = None if self.nocache or compat.cache_is_readonly() else _digest_file(self)
-        is_known = file is not None and file.exists() and file.with_suffix("").exists()
+        entry = "" if self.nocache or compat.cache_is_readonly() else compat.cache_file(self)
+        digest_file = f"{entry}.digest"
+        is_known = os.path.exists(entry) and os.path.exists(digest_file)
         pushed = super().push_to_cache()
-        if file is not None and not is_known and os.path.isdir(file.parent):
-            with suppress(OffloadError), replace_file(file) as out:  # as SCons, which warns
+        if entry and not is_known and os.path.isdir(os.path.dirname(entry)):
+            with suppress(OffloadError), replace_file(digest_file) as out:  # as SCons, which warns
                 out.write(_digest(self).encode())
         return pushed
 
@@ -322,11 +323,6 @@ class PassOutput(Output):
             return None
         records_of(self).record_post_actions()  # SCons calls `built` later
         return records_of(self).store(lambda: File.push_to_cache(self))
-
-
-def _digest_file(node: Node) -> Path | None:
-    file = compat.cache_file(node)
-    return Path(f"{file}.digest") if file else None
 
 
 def _digest(node: Node) -> str:
