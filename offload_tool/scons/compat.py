@@ -182,10 +182,10 @@ def file_node(fs: FileSystem, name: str) -> Node | None:
 
 
 def folder_node(fs: FileSystem, name: str, *, create: bool = True) -> Folder | None:
-    """Return the node of a folder, by its path from the top folder; None for a file's name."""
+    """Return a folder's node, by its path from the top; None for a file, or if it has none."""
     try:
         return fs.Dir(name, fs.Top, create)
-    except TypeError:
+    except (TypeError, SCons.Errors.UserError):
         return None
 
 
@@ -214,15 +214,12 @@ def reporting_name_clashes() -> Iterator[None]:
 
 def builds_in(folder: str) -> bool:
     """Return True if this process may build something in a folder: SCons has a node for it."""
-    try:
-        return folder_node(SCons.Node.FS.get_default_fs(), folder, create=False) is not None
-    except SCons.Errors.UserError:
-        return False
+    return folder_node(SCons.Node.FS.get_default_fs(), folder, create=False) is not None
 
 
 def built_in(fs: FileSystem, name: str, suffix: str) -> list[Node]:
     """Return the nodes of files with a suffix that this build makes in a folder."""
-    folder: Any = folder_node(fs, name, create=False) if builds_in(name) else None
+    folder: Any = folder_node(fs, name, create=False)
     entries = folder.entries.items() if folder is not None else ()
     return [node for name, node in entries if name.endswith(suffix) and node.is_derived()]
 
