@@ -65,7 +65,9 @@ def main(names: list[str]) -> int:
         return 1
     with tempfile.TemporaryDirectory() as folder:
         for name in names or BENCHMARKS:
-            BENCHMARKS[name](Path(folder), llvm)
+            own = Path(folder, name)
+            own.mkdir(exist_ok=True)
+            BENCHMARKS[name](own, llvm)
     return 0
 
 

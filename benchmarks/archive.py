@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 from pathlib import Path
 
-from benchmarks.measure import compare
+from benchmarks.measure import BUNDLER, TARGETS, compare
 from offload_tool import BundleEntryID
 from offload_tool.formats.bundle.binary import plan_bundle
 from offload_tool.formats.objects.ar import GrowingArchive, NewMember, plan_archive
 from offload_tool.io import InputFile, replace_file
 from offload_tool.io.write_plan import FilePlan
 
-TARGETS = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1101", "gfx1200")
 IDS = [str(BundleEntryID.parse(f"hip-amdgcn-amd-amdhsa--{name}")) for name in TARGETS]
 SIZE = 52_500
 """Average bytes of a code object: 1000 members with 8 make 420 MB."""
@@ -27,7 +25,6 @@ LARGE = 500_000
 MANY = 1_000_000
 """Number of members; each is a bundle of one 16-byte image."""
 KERNELS = 8
-OURS = [sys.executable, "-m", "offload_tool", "bundler"]
 
 
 def _code_object(folder: Path, clang: str, target: str, size: int) -> bytes:
@@ -65,7 +62,7 @@ def main(folder: Path, llvm: str) -> None:
         _write_hda(hda, count, [_code_object(folder, clang, t, size) for t in TARGETS])
         # LLVM runs alone: the memory that it frees at exit slows the next process.
         (theirs,) = compare([[llvm, *arguments]], folder, runs=3)
-        commands: list[list[str | Path]] = [["cp", hda, "copy.a"], [*OURS, *arguments]]
+        commands: list[list[str | Path]] = [["cp", hda, "copy.a"], [*BUNDLER, *arguments]]
         copied, ours = compare(commands, folder, runs=9)
         print(f"\narchive of {count} members x 8 targets, {hda.stat().st_size / 1e6:.0f} MB")
         for label, figures in (("cp", copied), ("LLVM", theirs), ("ours", ours)):
@@ -83,7 +80,7 @@ def _measure_many(folder: Path, llvm: str) -> None:
     with replace_file(folder / "many.a") as out:
         archive.write_to(out)
     arguments = ["-type=a", "-unbundle", f"-targets={IDS[0]}", "-input=many.a", "-output=one.a"]
-    theirs, ours = compare([[llvm, *arguments], [*OURS, *arguments]], folder, runs=1)
+    theirs, ours = compare([[llvm, *arguments], [*BUNDLER, *arguments]], folder, runs=1)
     print(f"\narchive of {MANY} small members (aim: 6 s)")
     print(f"  {'LLVM':24} {theirs}")
     print(f"  {'ours':24} {ours}   {ours.cpu / theirs.cpu:5.2f} x LLVM in cpu")

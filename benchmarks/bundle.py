@@ -6,15 +6,13 @@ clang-offload-bundler 22 and this package do the same work, alternately on one m
 from __future__ import annotations
 
 import random
-import sys
 from pathlib import Path
 
-from benchmarks.measure import Figures, compare, time_call
+from benchmarks.measure import BUNDLER, Figures, compare, time_call
 from offload_tool import BundleEntryID, bundle_files
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 DEVICES = ("gfx906", "gfx90a", "gfx942", "gfx1100", "gfx1030", "gfx908", "gfx1200")
-OURS = [sys.executable, "-m", "offload_tool", "bundler"]
 
 
 def _targets(count: int) -> list[str]:
@@ -50,7 +48,7 @@ def _small(folder: Path, llvm: str) -> None:
     ids = _targets(4)
     arguments = ["-type=bc", f"-targets={','.join(ids)}", "-output=small.hipfb"]
     arguments += [f"-input={path}" for path in inputs]
-    theirs, ours = compare([[llvm, *arguments], [*OURS, *arguments]], folder, runs=15)
+    theirs, ours = compare([[llvm, *arguments], [*BUNDLER, *arguments]], folder, runs=15)
     _row("bundle 4 x 100 KB, a process", {"LLVM": theirs, "offload-tool bundler": ours}, "LLVM")
     items = [(BundleEntryID.parse(i), path) for i, path in zip(ids, inputs, strict=True)]
     seconds = time_call(lambda: bundle_files(items, folder / "small.hipfb"), runs=101)
@@ -62,12 +60,12 @@ def _large(folder: Path, llvm: str) -> None:
     targets = f"-targets={','.join(_targets(4))}"
     write = ["-type=bc", targets, "-bundle-align=4096", *(f"-input={path}" for path in inputs)]
     cat = ["sh", "-c", f"cat {' '.join(map(str, inputs))} >cat.out"]
-    commands = [cat, [llvm, *write, "-output=large.llvm"], [*OURS, *write, "-output=large.ours"]]
+    commands = [cat, [llvm, *write, "-output=large.llvm"], [*BUNDLER, *write, "-output=large.ours"]]
     figures = compare(commands, folder)
     _row("bundle 256 MB, 4 images", dict(zip(["cat", "LLVM", "ours"], figures, strict=True)), "cat")
     outputs = [f"-output=out-{index}" for index in range(4)]
     read = ["-type=bc", targets, "-unbundle", "-input=large.ours", *outputs]
-    figures = compare([cat, [llvm, *read], [*OURS, *read]], folder)
+    figures = compare([cat, [llvm, *read], [*BUNDLER, *read]], folder)
     _row("unbundle it", dict(zip(["cat", "LLVM", "ours"], figures, strict=True)), "cat")
 
 

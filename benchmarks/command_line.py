@@ -6,13 +6,12 @@ import shutil
 import sys
 from pathlib import Path
 
-from benchmarks.measure import compare
+from benchmarks.measure import TARGETS, compare
 from offload_tool.formats.targets.bundle_entry_id import BundleEntryID
 from offload_tool.operations.bundle import bundle_files
 
 RUNS = 15
 BUNDLES = 1000
-TARGETS = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1101", "gfx1200")
 OURS = [sys.executable, "-m", "offload_tool"]
 BUNDLE = [
     *("-type=bc", "-targets=hip-amdgcn-amd-amdhsa--gfx906"),
@@ -23,8 +22,6 @@ PACKAGE = ["-o", "out.pkg", "--image=file=image,triple=amdgcn-amd-amdhsa,arch=gf
 
 def main(folder: Path, llvm: str) -> None:
     """Measure and print each command's processor time, and the aim."""
-    folder = folder / "command_line"
-    folder.mkdir()
     (folder / "image").write_bytes(bytes(1000))
     commands = {
         "Python alone": [sys.executable, "-c", "pass"],

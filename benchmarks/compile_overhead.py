@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.measure import Figures, run_process
+from benchmarks.measure import JOBS, Figures, remove, run_process, scons
 from offload_tool.passes.command import dependency_flags
 from offload_tool.run.pass_command import WantedPass, pass_command
 
@@ -127,7 +127,7 @@ def _tool() -> list[str]:
     return [str(script)] if script.exists() else [sys.executable, "-m", "offload_tool"]
 
 
-def _builds(folder: Path, sources: int) -> None:
+def _builds(folder: Path) -> None:
     bin_folder = str(Path(sys.executable).parent)
     environment = os.environ | {
         "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
@@ -137,12 +137,8 @@ def _builds(folder: Path, sources: int) -> None:
     if meson is None or ninja is None:
         print("\nMeson beside SCons: not measured, meson or ninja is not installed")
         return
-    _write_sources(folder, sources)
-    jobs = f"-j{os.cpu_count() or 1}"
-    commands = {
-        "Meson and Ninja": [ninja, "-C", "build", jobs],
-        "SCons": [sys.executable, "-m", "SCons", "-Q", jobs],
-    }
+    _write_sources(folder)
+    commands = {"Meson and Ninja": [ninja, "-C", "build", JOBS], "SCons": scons(JOBS)}
     first: dict[str, list[Figures]] = {name: [] for name in [*commands, "meson setup"]}
     null: dict[str, list[Figures]] = {name: [] for name in commands}
     for _ in range(BUILDS):
@@ -152,7 +148,7 @@ def _builds(folder: Path, sources: int) -> None:
             first[name].append(run_process(command, folder, environment))
         for name, command in commands.items():
             null[name].append(run_process(command, folder, environment))
-    print(f"\nfirst build of {sources} sources x {len(TARGETS)} targets, {jobs}; best of {BUILDS}")
+    print(f"\nfirst build of {SOURCES} sources x {len(TARGETS)} targets, {JOBS}; best of {BUILDS}")
     for name, runs in first.items():
         print(f"  {name:16} {_best(runs)}")
     print("a build with nothing to do")
@@ -160,25 +156,21 @@ def _builds(folder: Path, sources: int) -> None:
         print(f"  {name:16} {_best(runs)}")
 
 
-def _write_sources(folder: Path, sources: int) -> None:
-    text = {"targets": list(TARGETS), "sources": sources}
+def _write_sources(folder: Path) -> None:
+    text = {"targets": list(TARGETS), "sources": SOURCES}
     (folder / "meson.build").write_text(MESON.format(flags=str(FLAGS)[1:-1], **text))
     (folder / "SConstruct").write_text(SCONSTRUCT.format(flags=FLAGS, **text))
     (folder / "runtime.c").write_text(RUNTIME)
-    for number in range(sources):
+    for number in range(SOURCES):
         (folder / f"k{number}.hip").write_text(KERNEL.format(number=number))
 
 
 def _remove_outputs(folder: Path) -> None:
     shutil.rmtree(folder / "build", ignore_errors=True)
-    for pattern in ("*.co", "*.o", "*.hipfb", "many", ".sconsign.dblite"):
-        for file in folder.glob(pattern):
-            file.unlink()
+    remove(folder, "*.co", "*.o", "*.hipfb", "many", ".sconsign.dblite")
 
 
-def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:
+def main(folder: Path, _llvm: str) -> None:
     """Measure and print."""
-    folder = folder / "compile_overhead"
-    folder.mkdir()
     _call(folder)
-    _builds(folder, sources)
+    _builds(folder)

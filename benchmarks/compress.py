@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.measure import Figures, compare
+from benchmarks.measure import BUNDLER, Figures, compare
 from offload_tool.formats.bundle.binary import plan_bundle
 from offload_tool.formats.bundle.compressed import compress_bundle
 from offload_tool.formats.codec import Method
@@ -27,7 +27,6 @@ IDS = (
     "hipv4-amdgcn-amd-amdhsa--gfx942",
 )
 SIZE = 64 << 20
-OURS = [sys.executable, "-m", "offload_tool", "bundler"]
 
 
 def library_code() -> bytes:
@@ -118,7 +117,7 @@ def _measure_packed(method: Method, megabytes: int, folder: Path, llvm: str) -> 
     }
     for job, (theirs, ours) in jobs.items():
         common = ["-type=bc", "-input=packed.ccob"]
-        commands = [[llvm, *common, *theirs], [*OURS, *common, *ours]]
+        commands = [[llvm, *common, *theirs], [*BUNDLER, *common, *ours]]
         _print(f"{job} of {megabytes} MB, {method}", *compare(commands, folder, runs=3))
     for one, other in zip(names[:4], names[4:], strict=True):
         assert filecmp.cmp(folder / one, folder / other, shallow=False)
@@ -150,7 +149,7 @@ def _measure(name: str, folder: Path, llvm: str) -> None:
         "decompress": ([*common, "-unbundle", *outputs], "-input=llvm.ccob", "-input=llvm.ccob"),
     }
     for job, (arguments, theirs, ours) in jobs.items():
-        commands = [[llvm, *arguments, theirs], [*OURS, *arguments, ours]]
+        commands = [[llvm, *arguments, theirs], [*BUNDLER, *arguments, ours]]
         _print(f"{job} 256 MB, {name}", *compare(commands, folder, runs=3))
     size, reference_size = ((folder / f"{who}.ccob").stat().st_size for who in ("ours", "llvm"))
     print(f"  size: {size:,} against {reference_size:,} bytes: {size / reference_size:.3f} x LLVM")

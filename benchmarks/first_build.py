@@ -15,11 +15,10 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.measure import run_process
+from benchmarks.measure import JOBS, remove, run_process, scons
 from benchmarks.plot import draw, picture
 from offload_tool.passes.choose_compiler import find_toolchain
 
@@ -78,9 +77,7 @@ def _scons(
 ) -> tuple[float, float]:
     """Build from scratch, and after an edit of one source; return the seconds of each."""
     shutil.rmtree(folder / ".offload-pch", ignore_errors=True)
-    for file in folder.iterdir():
-        if file.suffix in (".co", ".o", ".hipfb", ".manifest", ".dblite"):
-            file.unlink()
+    remove(folder, "*.co", "*.o", "*.hipfb", "*.manifest", "*.dblite")
     first = _build(folder, sources, targets, rocm=rocm, pch=pch)
     source = folder / "k0.hip"
     before = source.read_text()
@@ -96,8 +93,7 @@ def _build(folder: Path, sources: int, targets: Sequence[str], *, rocm: str, pch
     flags = [] if rocm else _NO_ROCM
     text = {"targets": list(targets), "rocm": rocm, "flags": flags, "pch": pch}
     (folder / "SConstruct").write_text(_SCONSTRUCT.format(sources=sources, **text))
-    command = [sys.executable, "-m", "SCons", "-Q", f"-j{os.cpu_count() or 1}"]
-    return run_process(command, folder).cpu
+    return run_process(scons(JOBS), folder).cpu
 
 
 def _objects(folder: Path) -> dict[str, bytes]:
@@ -106,10 +102,7 @@ def _objects(folder: Path) -> dict[str, bytes]:
 
 def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:
     """Measure and print."""
-    folder = folder / "first_build"
-    folder.mkdir()
     rocm, file = os.environ.get(_ROCM, ""), picture()
-    os.environ["PYTHONPATH"] = os.getcwd()  # noqa: PTH109
     _write(folder, sources, rocm=rocm)
     what = "HIP's headers" if rocm else "headers of the C++ library"
     print(f"\n{sources} sources with {what}: processor seconds; {_version()}")

@@ -1,4 +1,4 @@
-"""Measure whole processes: wall time, processor time and peak memory, in turn.
+"""Measure whole processes: wall time, processor time and peak memory, in turn; common commands.
 
 Compared commands alternate, so that changes of a machine's speed affect both. Results are medians,
 and the ratio of the medians.
@@ -6,6 +6,7 @@ and the ratio of the medians.
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -13,6 +14,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+TARGETS = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1101", "gfx1200")
+BUNDLER = [sys.executable, "-m", "offload_tool", "bundler"]
+JOBS = f"-j{os.cpu_count() or 1}"
+
+
+def scons(*arguments: str) -> list[str]:
+    """Return a command of SCons that finds this package in any folder."""
+    places = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
+    return ["env", f"PYTHONPATH={places}", sys.executable, "-m", "SCons", "-Q", *arguments]
 
 
 @dataclass(frozen=True)
@@ -64,11 +75,27 @@ def compare(commands: Sequence[Sequence[str | Path]], folder: Path, runs: int = 
     """Run the commands in turn, once as a warm-up and then `runs` times; return the medians."""
     for command in commands:
         run_process(command, folder)
-    results: list[list[Figures]] = [[] for _ in commands]
+    numbered = {str(number): command for number, command in enumerate(commands)}
+    return [median(figures) for figures in in_turn(numbered, folder, runs).values()]
+
+
+def in_turn(
+    commands: Mapping[str, Sequence[str | Path]], folder: Path, runs: int, *made: str
+) -> dict[str, list[Figures]]:
+    """Run the commands in turn, and remove what matches the patterns `made` after each."""
+    taken: dict[str, list[Figures]] = {name: [] for name in commands}
     for _ in range(runs):
-        for command, figures in zip(commands, results, strict=True):
-            figures.append(run_process(command, folder))
-    return [_median(figures) for figures in results]
+        for name, command in commands.items():
+            taken[name].append(run_process(command, folder))
+            remove(folder, *made)
+    return taken
+
+
+def remove(folder: Path, *patterns: str) -> None:
+    """Remove the files of a folder that match one of the patterns."""
+    for pattern in patterns:
+        for file in folder.glob(pattern):
+            file.unlink()
 
 
 def time_call(call: Callable[[], object], runs: int = 5) -> float:
@@ -82,7 +109,8 @@ def time_call(call: Callable[[], object], runs: int = 5) -> float:
     return statistics.median(seconds)
 
 
-def _median(figures: Sequence[Figures]) -> Figures:
+def median(figures: Sequence[Figures]) -> Figures:
+    """Return the medians of several runs."""
     return Figures(
         statistics.median(f.wall for f in figures),
         statistics.median(f.cpu for f in figures),

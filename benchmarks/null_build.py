@@ -9,14 +9,11 @@ number of jobs.
 
 from __future__ import annotations
 
-import os
-import shutil
 import statistics
-import sys
 from pathlib import Path
 
-from benchmarks.measure import Figures, run_process
-from benchmarks.scheduling import LAUNCHER, TARGETS
+from benchmarks.measure import JOBS, TARGETS, in_turn, median, remove, run_process, scons
+from benchmarks.scheduling import make_stand_in
 from offload_tool.formats.hip_fatbin import cuid_symbol
 from offload_tool.passes.choose_compiler import find_toolchain
 from offload_tool.passes.source_kind import derive_cuid
@@ -64,44 +61,38 @@ FIRST_BUILD_KERNELS = 40
 """Per source: a compile for one target takes about half a second."""
 
 
-def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:
+def main(folder: Path, _llvm: str) -> None:
     """Measure and print a null build against plain SCons, a first one against the driver."""
-    folder = folder / "null_build"
-    folder.mkdir()
-    _null_build(folder, sources)
+    _null_build(folder)
     for file in folder.iterdir():
         if file.is_file():
             file.unlink()
     _first_build(folder, FIRST_BUILD_SOURCES)
 
 
-def _null_build(folder: Path, sources: int) -> None:
-    _write_sources(folder, sources)
-    _write_stand_in(folder, sources)
-    kinds = {"offload": DEVICE, "Object": PLAIN}
-    for name, text in kinds.items():
+def _null_build(folder: Path) -> None:
+    _write_sources(folder, SOURCES)
+    _write_stand_in(folder)
+    commands = {}
+    for name, text in (("offload", DEVICE), ("Object", PLAIN)):
         (folder / name).write_text(
-            text.format(name=f".{name}", targets=list(TARGETS), sources=sources)
+            text.format(name=f".{name}", targets=list(TARGETS), sources=SOURCES)
         )
-        _run(folder, name)
-    taken: dict[str, list[Figures]] = {name: [] for name in kinds}
-    for _ in range(RUNS):  # in turn
-        for name in kinds:
-            taken[name].append(_run(folder, name))
-    print(f"\nnull build of {sources} sources x {len(TARGETS)} targets")
-    cpu = {}
+        commands[name] = _scons(name, f"launcher={folder / 'wait'}")
+        run_process(commands[name], folder)
+    taken = in_turn(commands, folder, RUNS)
+    print(f"\nnull build of {SOURCES} sources x {len(TARGETS)} targets")
     for name, figures in taken.items():
-        cpu[name] = statistics.median(f.cpu for f in figures)
-        wall = statistics.median(f.wall for f in figures)
-        memory = statistics.median(f.memory for f in figures)
-        print(f"  {name:8} cpu {cpu[name]:6.2f} s   wall {wall:6.2f} s   {memory:4.0f} MiB")
+        each = median(figures)
+        print(
+            f"  {name:8} cpu {each.cpu:6.2f} s   wall {each.wall:6.2f} s   {each.memory:4.0f} MiB"
+        )
     pairs = [a.cpu / b.cpu for a, b in zip(taken["offload"], taken["Object"], strict=True)]
     print(f"  ratio of processor time {statistics.median(pairs):4.2f} (aim: at most 0.8)")
 
 
 def _first_build(folder: Path, sources: int) -> None:
     _write_sources(folder, sources, FIRST_BUILD_KERNELS)
-    jobs = os.cpu_count() or 1
     clang = find_toolchain()
     flags = " ".join(f"--offload-arch={target}" for target in TARGETS)
     (folder / "offload").write_text(
@@ -112,14 +103,12 @@ def _first_build(folder: Path, sources: int) -> None:
         DRIVER.format(clang=" ".join(clang.clang), flags=flags, sources=sources)
     )
     for wanted in (sources, 1):
-        print(f"\nfirst build of {wanted} sources x {len(TARGETS)} targets, -j{jobs}")
+        print(f"\nfirst build of {wanted} sources x {len(TARGETS)} targets, {JOBS}")
         outputs = [f"k{number}.hipfb" for number in range(wanted)]
         for name in ("offload", "driver"):
-            figures = run_process(_scons(name, f"-j{jobs}", *outputs), folder)
+            figures = run_process(_scons(name, JOBS, *outputs), folder)
             print(f"  {name:8} wall {figures.wall:6.2f} s   cpu {figures.cpu:6.2f} s")
-            for pattern in ("*.co", "*.hipfb"):
-                for file in folder.glob(pattern):
-                    file.unlink()
+            remove(folder, "*.co", "*.hipfb")
 
 
 def _write_sources(folder: Path, sources: int, kernels: int = 1) -> None:
@@ -131,30 +120,21 @@ def _write_sources(folder: Path, sources: int, kernels: int = 1) -> None:
         (folder / f"plain{number}.c").write_text('#include "common.h"\n')
 
 
-def _write_stand_in(folder: Path, sources: int) -> None:
+def _write_stand_in(folder: Path) -> None:
     """Compile one source, and derive the other objects from its object: their CUIDs differ."""
-    prepared = folder / "prepared"
-    prepared.mkdir()
-    (folder / "wait.c").write_text(LAUNCHER)
-    compiler = shutil.which("clang-22") or shutil.which("cc") or "clang"
-    run_process([compiler, "-O2", "wait.c", "-o", "wait"], folder)
+    prepared = make_stand_in(folder)
     (folder / "one").write_text(DEVICE.format(name=".one", targets=list(TARGETS), sources=1))
     run_process(_scons("one"), folder)
     known = cuid_symbol(derive_cuid("k0.hip")).encode()
     for target in TARGETS:
         made = (folder / f"k0.{target}.co").read_bytes()
-        for number in range(sources):
+        for number in range(SOURCES):
             own = cuid_symbol(derive_cuid(f"k{number}.hip")).encode().ljust(len(known), b"\0")
             (prepared / f"k{number}.hip.{target}").write_bytes(made.replace(known, own))
-    for number in range(sources):
+    for number in range(SOURCES):
         (prepared / f"plain{number}.c.host").write_bytes(bytes(3000))
 
 
 def _scons(script: str, *arguments: str) -> list[str]:
     # Each script has its own database of built files.
-    command = [sys.executable, "-m", "SCons", "-Q", "-f", script, *arguments]
-    return ["env", f"PYTHONPATH={Path.cwd()}", *command]
-
-
-def _run(folder: Path, script: str) -> Figures:
-    return run_process(_scons(script, f"launcher={folder / 'wait'}"), folder)
+    return scons("-f", script, *arguments)

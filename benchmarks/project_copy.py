@@ -13,7 +13,6 @@ compiler.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -23,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Figures, run_process
+from benchmarks.measure import JOBS, Figures, run_process, scons
 from benchmarks.projects import Project
 from offload_tool.formats.objects.elf.reader import ElfTables
 from offload_tool.io.file_digests import digest_of
@@ -31,7 +30,6 @@ from offload_tool.passes.choose_compiler import find_toolchain
 from offload_tool.passes.source_kind import derive_cuid
 
 TARGETS = ("gfx90a", "gfx942", "gfx1100", "gfx1030", "gfx908")
-_JOBS = f"-j{os.cpu_count() or 1}"
 _CMAKE = """\
 cmake_minimum_required(VERSION 3.21)
 project(copy LANGUAGES HIP)
@@ -112,7 +110,7 @@ class Copy:
             common |= {"sources": sources, "targets": [*targets]}
             text = _SCONS.format(**common, pch=pch, cutoff=cutoff)
             (self.folder / "SConstruct").write_text(text)
-            self._command = [sys.executable, "-m", "SCons", "-Q", _JOBS]
+            self._command = scons(JOBS)
             return
         pairs = " ".join(f"{source}={derive_cuid(source)}" for source in sources)
         words = {each: " ".join(values) for each, values in common.items()}
@@ -125,7 +123,7 @@ class Copy:
             f"-DCMAKE_HIP_COMPILER_LAUNCHER={_LAUNCHERS[self.mode].format(pch=project.pch)}",
         ]
         subprocess.run(command, cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
-        self._command = ["ninja", "-C", "build", _JOBS]
+        self._command = ["ninja", "-C", "build", JOBS]
 
     def build(self) -> Figures:
         """Build; return the figures."""

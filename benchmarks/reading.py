@@ -6,12 +6,10 @@ the other a call for each source; plain SCons needs an ``Object`` call for each 
 
 from __future__ import annotations
 
-import os
 import statistics
-import sys
 from pathlib import Path
 
-from benchmarks.measure import Figures, run_process
+from benchmarks.measure import in_turn, median, scons
 
 TARGETS = ("gfx906", "gfx90a", "gfx1030", "gfx1100")
 SOURCES = (2_500, 10_000)
@@ -40,47 +38,33 @@ for number in range({sources}):
 }
 
 
-def main(folder: Path, _llvm: str, sources: tuple[int, ...] = SOURCES) -> None:
+def main(folder: Path, _llvm: str) -> None:
     """Measure and print processor time and memory, and their ratios to plain SCons's."""
-    folder = folder / "reading"
-    folder.mkdir()
-    for number in range(max(sources)):
+    for number in range(max(SOURCES)):
         (folder / f"k{number}.hip").touch()
         (folder / f"plain{number}.c").touch()
-    for count in sources:
+    for count in SOURCES:
         _measure(folder, count)
 
 
 def _measure(folder: Path, sources: int) -> None:
     for name, text in SCRIPTS.items():
         (folder / name).write_text(text.format(targets=list(TARGETS), sources=sources))
-    taken: dict[str, list[Figures]] = {name: [] for name in SCRIPTS}
-    for _ in range(RUNS):  # in turn
-        for name, figures in taken.items():
-            figures.append(run_process(_scons(name), folder))
+    taken = in_turn({name: scons("-f", name, "-h") for name in SCRIPTS}, folder, RUNS)
     print(f"\nreading {sources} sources x {len(TARGETS)} targets")
     plain = taken.pop("Object")
-    cpu, memory = (statistics.median(getattr(each, key) for each in plain) for key in _KEYS)
-    print(f"  {'Object':12} cpu {cpu:6.2f} s   {memory:4.0f} MiB")
+    each = median(plain)
+    print(f"  {'Object':12} cpu {each.cpu:6.2f} s   {each.memory:4.0f} MiB")
     for name, figures in taken.items():
-        cpu, memory = (statistics.median(getattr(each, key) for each in figures) for key in _KEYS)
+        each = median(figures)
         times, sizes = (
             statistics.median(
                 getattr(own, key) / getattr(other, key)
                 for own, other in zip(figures, plain, strict=True)
             )
-            for key in _KEYS
+            for key in ("cpu", "memory")
         )
         print(
-            f"  {name:12} cpu {cpu:6.2f} s   {memory:4.0f} MiB   "
+            f"  {name:12} cpu {each.cpu:6.2f} s   {each.memory:4.0f} MiB   "
             f"{times:4.2f} and {sizes:4.2f} of Object's (aim: at most 1.3)"
         )
-
-
-_KEYS = ("cpu", "memory")
-
-
-def _scons(script: str) -> list[str]:
-    command = [sys.executable, "-m", "SCons", "-Q", "-f", script, "-h"]
-    places = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
-    return ["env", f"PYTHONPATH={places}", *command]

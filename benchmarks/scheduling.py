@@ -7,15 +7,11 @@ number of ``Object`` nodes is measured, too.
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-from benchmarks.measure import run_process
+from benchmarks.measure import TARGETS, remove, run_process, scons
 
-TARGETS = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1101", "gfx1200")
 SOURCES = 80
 WAIT = 2.0
 
@@ -78,52 +74,49 @@ for number in range({sources}):
 """
 
 
-def _prepare(folder: Path, sources: int) -> None:
+def _prepare(folder: Path) -> None:
     (folder / "common.h").write_text("#define COMMON 1\n")
-    for number in range(sources):
+    for number in range(SOURCES):
         kernel = f"__attribute__((global)) void k{number}(int* p) {{ *p = COMMON; }}"
         text = f'#include "common.h"\n{kernel}\n'
         (folder / f"k{number}.hip").write_text(text)
         (folder / f"plain{number}.c").write_text('#include "common.h"\n')
-    (folder / "SConstruct").write_text(SCONSTRUCT.format(targets=list(TARGETS), sources=sources))
-    (folder / "plain").write_text(PLAIN.format(targets=list(TARGETS), sources=sources))
-    (folder / "wait.c").write_text(LAUNCHER)
-    compiler = shutil.which("clang-22") or shutil.which("cc") or "clang"
-    run_process([compiler, "-O2", "wait.c", "-o", "wait"], folder)
-    subprocess.run(_scons("-j2"), cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    prepared = folder / "prepared"
-    prepared.mkdir()
-    for number in range(sources):
+    (folder / "SConstruct").write_text(SCONSTRUCT.format(targets=list(TARGETS), sources=SOURCES))
+    (folder / "plain").write_text(PLAIN.format(targets=list(TARGETS), sources=SOURCES))
+    run_process(scons("-j2"), folder)
+    prepared = make_stand_in(folder)
+    for number in range(SOURCES):
         for target in TARGETS:
             shutil.move(folder / f"k{number}.{target}.co", prepared / f"k{number}.hip.{target}")
         (prepared / f"plain{number}.c.host").write_bytes(bytes(3000))
 
 
-def _scons(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "SCons", "-Q", *arguments]
+def make_stand_in(folder: Path) -> Path:
+    """Compile the launcher ``wait``; return the new folder of its objects."""
+    (folder / "wait.c").write_text(LAUNCHER)
+    compiler = shutil.which("clang-22") or shutil.which("cc") or "clang"
+    run_process([compiler, "-O2", "wait.c", "-o", "wait"], folder)
+    prepared = folder / "prepared"
+    prepared.mkdir()
+    return prepared
 
 
 def _time(folder: Path, jobs: int, wait: float, *arguments: str) -> tuple[float, float]:
-    for pattern in ("*.co", "*.o", ".sconsign.dblite"):
-        for file in folder.glob(pattern):
-            file.unlink()
+    remove(folder, "*.co", "*.o", ".sconsign.dblite")
     environment = {
         "PREPARED": str(folder / "prepared"),
         "WAIT_SECONDS": str(wait),
         "PATH": "/usr/local/bin:/usr/bin:/bin",
-        "PYTHONPATH": os.getcwd(),  # noqa: PTH109
     }
-    command = _scons(f"-j{jobs}", f"launcher={folder / 'wait'}", *arguments)
+    command = scons(f"-j{jobs}", f"launcher={folder / 'wait'}", *arguments)
     figures = run_process(command, folder, environment)
     return figures.wall, figures.cpu
 
 
-def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:
+def main(folder: Path, _llvm: str) -> None:
     """Measure and print wall time over the ideal, with 1, 16 and 64 jobs."""
-    folder = folder / "scheduling"
-    folder.mkdir()
-    _prepare(folder, sources)
-    nodes = sources * len(TARGETS)
+    _prepare(folder)
+    nodes = SOURCES * len(TARGETS)
     print(f"\n{nodes} device nodes on machines that take {WAIT:g} s for each")
     for jobs in (1, 16, 64):
         # One job would take 20 minutes; a shorter wait gives the same ideal.

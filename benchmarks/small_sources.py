@@ -6,13 +6,10 @@ passes, and by passes without the driver (``OFFLOAD_DIRECT``), including SCons's
 
 from __future__ import annotations
 
-import os
 import statistics
-import sys
 from pathlib import Path
 
-from benchmarks.measure import Figures, run_process
-from benchmarks.scheduling import TARGETS
+from benchmarks.measure import JOBS, TARGETS, in_turn, median, scons
 from offload_tool.passes.choose_compiler import find_toolchain
 
 SOURCES = (12, 1)
@@ -41,13 +38,10 @@ for source in $(seq 0 {last}); do
         -o driver$source.hipfb k$source.hip || exit 1
 done
 """
-_MADE = ("*.co", "*.hipfb", "*.manifest", ".*.manifest", ".sconsign*")
 
 
 def main(folder: Path, _llvm: str) -> None:
     """Measure and print processor time, and its ratio to the driver's."""
-    folder = folder / "small_sources"
-    folder.mkdir()
     for number in range(max(SOURCES)):
         (folder / f"k{number}.hip").write_text(KERNEL.format(number=number))
     for sources in SOURCES:
@@ -61,28 +55,13 @@ def _measure(folder: Path, sources: int) -> None:
     (folder / "driver").write_text(DRIVER.format(clang=clang, targets=flags, last=sources - 1))
     commands = {
         "driver": ["sh", "driver"],
-        "offload": _scons("direct=0"),
-        "direct": _scons("direct=1"),
+        "offload": scons(JOBS, "direct=0"),
+        "direct": scons(JOBS, "direct=1"),
     }
-    taken: dict[str, list[Figures]] = {name: [] for name in commands}
-    for _ in range(RUNS):  # in turn
-        for name, command in commands.items():
-            taken[name].append(run_process(command, folder))
-            for pattern in _MADE:
-                for file in folder.glob(pattern):
-                    file.unlink(missing_ok=True)
+    taken = in_turn(commands, folder, RUNS, "*.co", "*.hipfb", "*.manifest", ".sconsign*")
     print(f"\nfirst build of {sources} small sources x {len(TARGETS)} targets")
     for name, figures in taken.items():
-        cpu = statistics.median(each.cpu for each in figures)
         pairs = zip(figures, taken["driver"], strict=True)
         ratio = statistics.median(own.cpu / other.cpu for own, other in pairs)
         aim = f" (aim: at most {AIMS[sources]})" if name == "direct" else ""
-        print(f"  {name:8} cpu {cpu:6.2f} s   {ratio:4.2f} x the driver{aim}")
-
-
-def _scons(*arguments: str) -> list[str]:
-    jobs = f"-j{os.cpu_count() or 1}"
-    return [
-        *("env", f"PYTHONPATH={Path.cwd()}", sys.executable, "-m", "SCons", "-Q", jobs),
-        *arguments,
-    ]
+        print(f"  {name:8} cpu {median(figures).cpu:6.2f} s   {ratio:4.2f} x the driver{aim}")
