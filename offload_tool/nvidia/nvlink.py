@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from offload_tool.clang.driver import QueryResult, query
+from offload_tool.clang.driver import query
 from offload_tool.containers.walk import open_file_or_members
 from offload_tool.errors import CodeObjectError, CompilerError
 from offload_tool.formats.magic import CUDA_FATBIN, begins
@@ -108,14 +108,15 @@ def link_cubins(
     FormatError for another input.
     """
     with temporary_output_folder(output, "linked.cubin") as folder:
-        named = [*named_inputs(inputs, folder, _suffix)]
+        named = [*named_inputs(inputs, folder)]
         linked = folder / "linked.cubin"
         first = () if NVJITLINK in linker else libraries
         result = query([*linker, *named, *first, "-o", str(linked)], environment)
         if result.status and not first and RUNTIME_SYMBOL in result.errors:
             result = query([*linker, *named, *libraries, "-o", str(linked)], environment)
         if result.status or not os.path.isfile(linked):
-            text = print_messages(result, folder)
+            text = (result.errors + result.output).strip().replace(f"{folder}/", "")
+            sys.stderr.writelines(f"{printable(line)}\n" for line in text.splitlines())
             name = "libnvJitLink" if NVJITLINK in linker else Path(linker[0]).name
             why = "its messages are above" if text else "it printed nothing"
             if RUNTIME_SYMBOL in text and not libraries:
@@ -124,21 +125,12 @@ def link_cubins(
         sys.stderr.write(result.errors.replace(f"{folder}/", ""))
 
 
-def print_messages(result: QueryResult, folder: Path) -> str:
-    """Print what a linker printed to standard error, without the names in `folder`; return it."""
-    text = (result.errors + result.output).strip().replace(f"{folder}/", "")
-    sys.stderr.writelines(f"{printable(line)}\n" for line in text.splitlines())
-    return text
-
-
-def named_inputs(
-    inputs: Iterable[StrPath], folder: Path, suffix: Callable[[InputFile, str], str]
-) -> Iterator[str]:
-    """Yield files with the `suffix` that linkers want for inputs, and for members of archives."""
+def named_inputs(inputs: Iterable[StrPath], folder: Path) -> Iterator[str]:
+    """Yield files, of inputs and of members of archives, with the suffixes that linkers want."""
     for path in inputs:
         for file in open_file_or_members(path):
             name = f"{Path(path).stem}.{file.names[-1]}" if file.names else Path(path).name
-            unused = _unused_path(folder, name, suffix(file.source, file.label))
+            unused = _unused_path(folder, name, _suffix(file.source, file.label))
             if file.names:
                 with replace_file(unused) as out:
                     out.copy(file.source)
