@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from offload_tool.containers.walk import OFFLOADING_SECTION, open_file_or_members
 from offload_tool.errors import CodeObjectError, UnsupportedError, UsageError
@@ -228,35 +228,29 @@ def embed_offload_binary(
 # What they alone need is imported in their functions: most programs have none.
 
 
-class CodeFile(NamedTuple):
-    """A code object for an archive."""
-
-    key: str
-    """See `offload_tool.formats.kpack.archive.kernel_key`."""
-    target_id: str
-    path: StrPath
-
-
 def pack_code_objects(
-    files: Iterable[CodeFile],
+    files: Iterable[tuple[str, StrPath]],
     output: StrPath,
     *,
     group: str,
-    target_ids: Sequence[str],
+    target_id: str,
     scheme: str,
 ) -> None:
-    """Write the kpack archive of code objects, by their keys; errors as of `write_kpack`."""
+    """Write the kpack archive of code objects for one target ID; errors as of `write_kpack`.
+
+    `files` are pairs of a kernel key (see `formats.kpack.archive.kernel_key`) and a file.
+    """
     from offload_tool.formats.kpack.archive import NewKpackImage, write_kpack
 
     rows = sorted(files)
 
     def images() -> Iterator[NewKpackImage]:
-        for row in rows:
-            with InputFile(row.path) as source:
-                yield NewKpackImage(row.key, row.target_id, source.range(0, len(source)))
+        for key, path in rows:
+            with InputFile(path) as source:
+                yield NewKpackImage(key, target_id, source.range(0, len(source)))
 
     with replace_file(output) as out:
-        write_kpack(out, images(), group=group, target_ids=target_ids, scheme=scheme)
+        write_kpack(out, images(), group=group, target_ids=[target_id], scheme=scheme)
 
 
 def write_marker(marker: KpackMarker, output: StrPath) -> None:

@@ -247,7 +247,7 @@ def _fatbin(given: Operands, processors: list[str], **options: Any) -> None:
 
 
 def _kpack(given: Operands) -> None:
-    from offload_tool.operations.embed import CodeFile, interface_of, pack_code_objects
+    from offload_tool.operations.embed import interface_of, pack_code_objects
 
     codes = info_of(given.node).archive_codes.values()
     first = next(iter(codes))
@@ -256,9 +256,9 @@ def _kpack(given: Operands) -> None:
     for code in codes:
         path = str(code.node)
         suffix = f"@{interface_of([path])}" if packing.interface else ""
-        files.append(CodeFile(kernel_key(code.kernel_name + suffix), target_id, path))
+        files.append((kernel_key(code.kernel_name + suffix), path))
     group, scheme = packing.group, packing.scheme
-    pack_code_objects(files, given.output, group=group, target_ids=[target_id], scheme=scheme)
+    pack_code_objects(files, given.output, group=group, target_id=target_id, scheme=scheme)
 
 
 def _mark(given: Operands) -> None:

@@ -17,7 +17,6 @@ from offload_tool.formats.kpack.marker import KpackMarker
 from offload_tool.formats.objects.elf.reader import read_elf_tables
 from offload_tool.operations.archive import create_archive
 from offload_tool.operations.embed import (
-    CodeFile,
     embed_cuda_fatbin,
     interface_of,
     mark_host_file,
@@ -134,12 +133,12 @@ UNMARKED = MARKED.replace(KPACKED, EMBEDDED)
 def test_archive_of_code_objects(tmp_path: Path, scheme: str) -> None:
     """An archive has each file under its key, in any order of files."""
     contents = {"b#0": b"two" * 99, "a#0": b"one" * 99, "c#0": b"one" * 99}
-    files = [CodeFile(key, "gfx942", tmp_path / key) for key in contents]
-    for file in files:
-        Path(file.path).write_bytes(contents[file.key])
+    files = [(key, tmp_path / key) for key in contents]
+    for key, path in files:
+        path.write_bytes(contents[key])
     out, other = tmp_path / "out.kpack", tmp_path / "other.kpack"
     for path, rows in ((out, files), (other, files[::-1])):
-        pack_code_objects(rows, path, group="demo", target_ids=["gfx942"], scheme=scheme)
+        pack_code_objects(rows, path, group="demo", target_id="gfx942", scheme=scheme)
     assert out.read_bytes() == other.read_bytes()
     data = memoryview(out.read_bytes())
     found = read_kpack(data)
