@@ -57,42 +57,40 @@ env.OffloadObject(["k%d.hip" % number for number in range({sources})])
 """
 
 
-def _write(folder: Path, sources: int, *, rocm: str) -> None:
+def _write(folder: Path, *, rocm: str) -> None:
     begin = "#include <hip/hip_runtime.h>\n" if rocm else _LIBRARY + _DECLARED
-    for number in range(sources):
+    for number in range(SOURCES):
         (folder / f"k{number}.hip").write_text(begin + _BODY.format(number=number))
 
 
-def _driver(folder: Path, sources: int, targets: Sequence[str], *, rocm: str) -> float:
+def _driver(folder: Path, targets: Sequence[str], *, rocm: str) -> float:
     """Compile each source for all targets by one call; return the total seconds."""
     clang = find_toolchain().clang
     flags = [f"--rocm-path={rocm}"] if rocm else _NO_ROCM
     words = [*clang, "-x", "hip", f"--offload-arch={','.join(targets)}", "-O2", *flags, "-c"]
-    names = [f"k{number}" for number in range(sources)]
+    names = [f"k{number}" for number in range(SOURCES)]
     return sum(run_process([*words, f"{n}.hip", "-o", f"{n}.out"], folder).cpu for n in names)
 
 
-def _scons(
-    folder: Path, sources: int, targets: Sequence[str], *, rocm: str, pch: bool
-) -> tuple[float, float]:
+def _scons(folder: Path, targets: Sequence[str], *, rocm: str, pch: bool) -> tuple[float, float]:
     """Build from scratch, and after an edit of one source; return the seconds of each."""
     shutil.rmtree(folder / ".offload-pch", ignore_errors=True)
     remove(folder, "*.co", "*.o", "*.hipfb", "*.manifest", "*.dblite")
-    first = _build(folder, sources, targets, rocm=rocm, pch=pch)
+    first = _build(folder, targets, rocm=rocm, pch=pch)
     source = folder / "k0.hip"
     before = source.read_text()
     source.write_text(before.replace("+ p[i]", "- p[i]"))
-    edit = _build(folder, sources, targets, rocm=rocm, pch=pch)
+    edit = _build(folder, targets, rocm=rocm, pch=pch)
     source.write_text(before)
-    _build(folder, sources, targets, rocm=rocm, pch=pch)
+    _build(folder, targets, rocm=rocm, pch=pch)
     return first, edit
 
 
-def _build(folder: Path, sources: int, targets: Sequence[str], *, rocm: str, pch: bool) -> float:
+def _build(folder: Path, targets: Sequence[str], *, rocm: str, pch: bool) -> float:
     """Run scons; return its seconds."""
     flags = [] if rocm else _NO_ROCM
     text = {"targets": list(targets), "rocm": rocm, "flags": flags, "pch": pch}
-    (folder / "SConstruct").write_text(_SCONSTRUCT.format(sources=sources, **text))
+    (folder / "SConstruct").write_text(_SCONSTRUCT.format(sources=SOURCES, **text))
     return run_process(scons(JOBS), folder).cpu
 
 
@@ -100,20 +98,20 @@ def _objects(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.glob("*.o")}
 
 
-def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:
+def main(folder: Path, _llvm: str) -> None:
     """Measure and print."""
     rocm, file = os.environ.get(_ROCM, ""), picture()
-    _write(folder, sources, rocm=rocm)
+    _write(folder, rocm=rocm)
     what = "HIP's headers" if rocm else "headers of the C++ library"
-    print(f"\n{sources} sources with {what}: processor seconds; {_version()}")
+    print(f"\n{SOURCES} sources with {what}: processor seconds; {_version()}")
     print("  targets    driver      ours  with PCH | an edit: ours  with PCH")
     lines: dict[str, list[float]] = {"clang++": [], "SCons": [], "SCons with OFFLOAD_PCH": []}
     for count in POINTS:
         targets = TARGETS[:count]
-        driver = _driver(folder, sources, targets, rocm=rocm)
-        first, edit = _scons(folder, sources, targets, rocm=rocm, pch=False)
+        driver = _driver(folder, targets, rocm=rocm)
+        first, edit = _scons(folder, targets, rocm=rocm, pch=False)
         plain = _objects(folder)
-        first_pch, edit_pch = _scons(folder, sources, targets, rocm=rocm, pch=True)
+        first_pch, edit_pch = _scons(folder, targets, rocm=rocm, pch=True)
         assert _objects(folder) == plain, "precompiled headers change the objects"
         for line, seconds in zip(lines.values(), (driver, first, first_pch), strict=True):
             line.append(seconds)
@@ -126,7 +124,7 @@ def main(folder: Path, _llvm: str, sources: int = SOURCES) -> None:
         f"an edit with / without: {edit_pch / edit:.2f} (aim: at most 0.35)"
     )
     if file is not None:
-        draw(file, f"First build of {sources} sources, {what}", POINTS, lines)
+        draw(file, f"First build of {SOURCES} sources, {what}", POINTS, lines)
 
 
 def _version() -> str:
