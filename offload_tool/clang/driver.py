@@ -82,6 +82,13 @@ def terminal_args(environment: Mapping[str, str]) -> list[str]:
     return ["-fcolor-diagnostics"] if has_colours and not environment.get("NO_COLOR") else []
 
 
+def with_terminal_args(command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """Return a command with `terminal_args` behind the compiler, before which may be launchers."""
+    words = (n for n, word in enumerate(command, 1) if "clang" in os.path.basename(word))
+    at = next(words, 1)
+    return [*command[:at], *terminal_args(environment), *command[at:]]
+
+
 def query_plan(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> QueryResult:
     """Query the driver for a command's jobs; no file is touched. Errors are those of `query`."""
     return query([*without_removed(command), PLAN], environment)

@@ -227,7 +227,6 @@ def judge(
     digests: DigestCache,
     output: str | None = None,
     *,
-    with_identity: bool = False,
     search_path: Callable[[], tuple[str, ...]] | None = None,
 ) -> Judgement:
     """Return whether a record is valid for this key, the present files and, if given, `output`.
@@ -239,7 +238,7 @@ def judge(
     reason = key.change_from(record.key)
     if reason is None and output is not None:
         reason = _damage(record, digests, output)
-    reason = reason or _changed_input(record, digests, with_identity)
+    reason = reason or _changed_input(record, digests)
     if reason is not None:
         return Judgement(State.OUTDATED, reason)
     found_now = appeared(record.lookups, frozenset(record.inputs), digests)
@@ -255,10 +254,10 @@ def judge(
     return Judgement(State.CURRENT)
 
 
-def _changed_input(record: PassRecord, digests: DigestCache, with_identity: bool) -> Reason | None:
+def _changed_input(record: PassRecord, digests: DigestCache) -> Reason | None:
     changed = {}
-    for name, digest in _inputs_to_check(record.inputs, digests, with_identity).items():
-        now = _digest_with_identity(name, digests.digest(name), with_identity)
+    for name, digest in _inputs_to_check(record.inputs, digests).items():
+        now = _digest_with_identity(name, digests.digest(name), _IDENTITY in digest)
         if now != digest:
             changed[name] = now
             if not record.earlier:
@@ -273,11 +272,9 @@ def _changed_input(record: PassRecord, digests: DigestCache, with_identity: bool
     return None
 
 
-def _inputs_to_check(
-    inputs: Mapping[str, str], digests: DigestCache, with_identity: bool
-) -> Mapping[str, str]:
+def _inputs_to_check(inputs: Mapping[str, str], digests: DigestCache) -> Mapping[str, str]:
     """Return the inputs to check: without those outside, if these are known to be unchanged."""
-    if with_identity or not isinstance(inputs, Inputs):
+    if not isinstance(inputs, Inputs):
         return inputs
     outside = inputs.outside
 

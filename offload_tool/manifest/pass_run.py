@@ -170,11 +170,7 @@ class PassRun:
         """Return the verdict on a record: see `manifest.judge`."""
         resolver = self.resolver
         search_path = record and partial(resolver.present_search_path, record)
-        return judge(
-            *(record, key, self._digests, output),
-            with_identity=resolver.with_identity,
-            search_path=search_path,
-        )
+        return judge(record, key, self._digests, output, search_path=search_path)
 
     def confirmed(
         self, record: PassRecord, judgement: Judgement, read: list[str] | None

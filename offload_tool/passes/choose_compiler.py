@@ -16,7 +16,6 @@ reasons are reported: with the chosen compiler, or in the error if none is left.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +24,7 @@ from offload_tool.clang.environment import INSTALLATIONS
 from offload_tool.clang.response_file import check_quoting
 from offload_tool.errors import CompilerError
 from offload_tool.io.paths import names_in
-from offload_tool.toolchain.identity import LIBRARY_PATH, quoting_advice
+from offload_tool.toolchain.identity import LIBRARY_PATH, quoting_advice, words_of
 from offload_tool.toolchain.installations import rocm_compilers
 from offload_tool.toolchain.probe import CLANG_NAME, OLDEST_CLANG, Toolchain, probe, version_of
 from offload_tool.util.frozen import replaced
@@ -154,12 +153,7 @@ def _named(
     named: str, jobs: tuple[Job, ...], environ: Mapping[str, str], *, lenient: bool
 ) -> Toolchain:
     path = environ["PATH"]
-    try:
-        command = tuple(shlex.split(named))
-    except ValueError as error:
-        raise CompilerError(
-            f"OFFLOAD_CLANG={named!r} is not a command: {error}; quote it as a shell does"
-        ) from error
+    command = words_of("OFFLOAD_CLANG", named)
     check_quoting(command)
     hint = f"set OFFLOAD_CLANG to a clang >= {OLDEST_CLANG}, or unset it to let one be found"
     embedded = command == ("embedded",) or command[-2:] == ("ziglang", "clang")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from offload_tool.toolchain.identity import (
     identity_text,
     nvidia_packages,
     program_identity,
+    words_of,
 )
 from offload_tool.toolchain.probe import Toolchain
 from offload_tool.util.frozen import frozen
@@ -211,7 +211,7 @@ def find_ptxas(
     """
     if named.lower() in _NO_PTXAS:
         return None
-    commands = [tuple(shlex.split(named))] if named else _ptxas_candidates(toolkit, environ)
+    commands = [words_of("OFFLOAD_PTXAS", named)] if named else _ptxas_candidates(toolkit, environ)
     advice = "unset it to let one be found, or set it to 'none'"
     found = find_program("OFFLOAD_PTXAS", named, commands, advice)
     if found is None:

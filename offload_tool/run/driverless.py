@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO
 
-from offload_tool.clang.driver import PLAN, llvm_temporary_folder, query_plan, terminal_args
+from offload_tool.clang.driver import PLAN, llvm_temporary_folder, query_plan, with_terminal_args
 from offload_tool.clang.job_plan import UnknownPlanError, parse_jobs
 from offload_tool.errors import CompilerError
 from offload_tool.io import process
@@ -159,10 +159,8 @@ def _names_in(command: Sequence[str]) -> Names | None:
 def _query_jobs(command: Sequence[str], names: Names, environment: Mapping[str, str]) -> Jobs:
     """Query the driver for its jobs; return () if it fails or its output is not recognised."""
     source, output, *_ = names
-    more = terminal_args(environment)
     try:
-        first = next(at for at, arg in enumerate(command) if arg.startswith("-"))
-        result = query_plan([*command[:first], *more, *command[first:]], environment)
+        result = query_plan(with_terminal_args(command, environment), environment)
     except CompilerError:
         return ()
     try:

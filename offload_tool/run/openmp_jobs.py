@@ -32,7 +32,7 @@ from offload_tool.clang.driver import (
     llvm_temporary_folder,
     option_values,
     query_plan,
-    terminal_args,
+    with_terminal_args,
 )
 from offload_tool.clang.job_plan import kind_of_job, messages_in
 from offload_tool.clang.options import HOST_IR
@@ -176,7 +176,7 @@ def _marked(arg: str, folder: str, before: str) -> str:
 
 
 def _query(command: Sequence[str], environment: Mapping[str, str]) -> QueryResult:
-    return query_plan([command[0], *terminal_args(environment), *command[1:]], environment)
+    return query_plan(with_terminal_args(command, environment), environment)
 
 
 def _print(messages: Sequence[str]) -> None:

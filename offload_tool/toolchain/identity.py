@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -131,6 +132,16 @@ def find_program(
             advice = quoting_advice(variable, named) or advice
             raise CompilerError(f"{variable}={named!r} cannot be run: {reason}; {advice}")
     return None
+
+
+def words_of(variable: str, named: str) -> tuple[str, ...]:
+    """Return the words of a command in a variable; raise CompilerError for an open quote."""
+    try:
+        return tuple(shlex.split(named))
+    except ValueError as error:
+        raise CompilerError(
+            f"{variable}={named!r} is not a command: {error}; quote it as a shell does"
+        ) from error
 
 
 def quoting_advice(variable: str, named: str) -> str:

@@ -14,6 +14,7 @@ from offload_tool.clang.driver import (
     option_values,
     query,
     query_front_end,
+    with_terminal_args,
     without_removed,
 )
 from offload_tool.clang.job_plan import UnknownPlanError, job_in, unknown_arg
@@ -160,3 +161,14 @@ def test_options_of_llvm_that_write(args: tuple[str, ...]) -> None:
 def test_values_that_look_like_options(args: tuple[str, ...], expected: str) -> None:
     """A value of an option hides no option behind it."""
     assert unknown_arg(args) == expected
+
+
+@pytest.mark.parametrize(
+    "compiler", ["cc", "/x/amdclang++", "ccache clang++", "py -m ziglang clang"]
+)
+def test_colours_at_a_terminal(compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The option stands behind the compiler, before the user's, which override it."""
+    monkeypatch.setattr(os, "isatty", lambda _: True)
+    words = compiler.split()
+    expected = [*words, "-fcolor-diagnostics", "-fno-color-diagnostics", "a.c"]
+    assert with_terminal_args([*words, *expected[-2:]], {"TERM": "xterm"}) == expected

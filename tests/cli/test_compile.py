@@ -303,6 +303,7 @@ def test_openmp(folder: Path) -> None:
     Path("r.c").write_text(REGION)
     assert run("compile", "r.c", "-o", "r.bc", "--emit-host-ir", "--depfile", "r.d") == 0
     assert read_depfile(Path("r.d"))[0] == "r.c"
+    assert run("why", "r.bc") == 0  # its record has the identity of each file, too
     given = ["--host-ir", "r.bc", "--depfile", "r.d"]
     assert run("compile", "r.c", "-o", "r.o", "--host", *given) == 0
     assert read_depfile(Path("r.d"))[0] == "r.bc"

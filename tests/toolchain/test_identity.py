@@ -11,6 +11,7 @@ import pytest
 
 from offload_tool.errors import CompilerError
 from offload_tool.passes.choose_compiler import find_toolchain
+from offload_tool.passes.cuda import find_ptxas
 from offload_tool.toolchain.identity import (
     all_configuration_files,
     command_identity,
@@ -208,3 +209,5 @@ def test_program_without_a_version() -> None:
     expected = "OFFLOAD_PTXAS='sh' cannot be run: it prints no version; unset it"
     with pytest.raises(CompilerError, match=re.escape(expected)):
         find_program("OFFLOAD_PTXAS", "sh", [silent], "unset it")
+    with pytest.raises(CompilerError, match='OFFLOAD_PTXAS="\'x" is not a command: No closing'):
+        find_ptxas("'x")
