@@ -130,7 +130,6 @@ LANGUAGES = {
         arch_flags=("-mcode-object-version=4",),
         variables={"OFFLOAD_PCH": True, "CCFLAGS": ["-O1"], "CPPPATH": ["."]},
     ),
-    "HIP, relocatable, new driver": HIP(variables={"OFFLOAD_RDC": True}, new_driver=True),
     "OpenMP": Language(
         *(".c", GPUS["targets"], GPUS["added"]),
         one_target="defined(__gfx90a__)",
