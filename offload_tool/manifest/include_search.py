@@ -60,10 +60,14 @@ def is_outside(name: str) -> bool:
 def _prefix(folder: str) -> str:
     """Return what clang puts before the names of files in a folder.
 
-    Source: clang 22.1.8, observed: it removes one final slash, and adds one if none is left.
+    Source: clang 22.1.8, observed: it removes one final slash, and adds one if none is left. A
+    depfile has no ``./`` before a name.
     """
     shorter = folder.removesuffix("/")
-    return shorter if shorter.endswith("/") or not folder else f"{shorter}/"
+    spelled = shorter if shorter.endswith("/") or not folder else f"{shorter}/"
+    while spelled.startswith("./"):
+        spelled = spelled[2:].lstrip("/")
+    return spelled
 
 
 @functools.lru_cache(maxsize=4096)

@@ -124,20 +124,25 @@ def _check(clang: list[str], new: list[tuple[str, str]]) -> None:
         path.unlink()
 
 
+FOLDERS = [("early", f"inc{slashes}") for slashes in ("", "/", "//", "///", "////")]
+FOLDERS += [("./early", "."), ("early", "./."), (".//early", "./inc"), ("././/early/", ".//inc/")]
+
+
 @pytest.mark.llvm
-@pytest.mark.parametrize("slashes", ["", "/", "//", "///", "////"])
-def test_folder_with_final_slashes(
-    slashes: str, llvm: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("early", "late"), FOLDERS)
+def test_how_folders_are_spelled(
+    early: str, late: str, llvm: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A header that appears in an earlier folder is found, however flags spell the folders."""
     monkeypatch.chdir(tmp_path)
-    Path("source.cpp").write_text("#include <s/x.h>\n")
-    write(f"inc{slashes}", "s/x.h", "")
-    flags = [f"-Iearly{slashes}", f"-Iinc{slashes}"]
-    read = read_by([llvm("clang"), *flags], "source.cpp")
+    Path("src").mkdir()
+    Path("src/source.cpp").write_text("#include <s/x.h>\n")
+    write(late, "s/x.h", "")
+    flags = [f"-I{early}", f"-I{late}"]
+    read = read_by([llvm("clang"), *flags], "src/source.cpp")
     lookups = expected_lookups(read, [flag[2:] for flag in flags], flags, DigestCache())
-    write("early", "s/x.h", "")
-    after = read_by([llvm("clang"), *flags], "source.cpp")
+    write(early, "s/x.h", "")
+    after = read_by([llvm("clang"), *flags], "src/source.cpp")
     assert appeared(lookups, frozenset(read), DigestCache()) == after[1:]
 
 
