@@ -35,12 +35,14 @@ from offload_tool.clang.options import (
     PROGRAMS,
     READS,
     UNLISTED,
+    VERSION_SCRIPT,
     does,
     prefixes,
     takes_next,
     values,
 )
 from offload_tool.clang.response_file import configuration_args, expand_command
+from offload_tool.formats.magic import ARCHIVE, BITCODES, ELF
 from offload_tool.io.file_digests import content_of
 from offload_tool.io.paths import names_in
 
@@ -70,6 +72,8 @@ _ESCAPED = re.compile(r"[\\$](.)")
 _MAX_SCRIPT = 1 << 20
 _LINKED = (b"\x7fELF", b"!<ar", b"!<th")
 """Begin objects, libraries and archives, most of what is linked."""
+_OBJECTS = (ELF, ARCHIVE, *BITCODES)
+"""Begin files of a link that name no others."""
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _SEARCHED = re.compile(r"\bSEARCH_DIR\s*\(\s*([^()]*?)\s*\)")
 _NAMED = re.compile(r"\b(?:INPUT|GROUP|STARTUP)\s*\(((?:[^()]|\([^()]*\))*)\)")
@@ -185,13 +189,31 @@ def include_folders(
     return tuple(dict.fromkeys(found))
 
 
-def finds_libraries(args: Iterable[str]) -> bool:
-    """Return whether a linker in a compile searches for libraries; its choice is not known."""
-    return any(
-        (does(before, FOR_LINKER) and takes_next(before) and does(arg, LIBRARY))
-        or (does(arg, FOR_LINKER) and any(does(part, LIBRARY) for part in arg.split(",")))
-        for before, arg in itertools.pairwise(("", *all_args(args)))
-    )
+def unlisted_by_linker(args: Iterable[str]) -> str:
+    """Return the argument of a compile due to which a linker reads unnamed files, or ""."""
+    found = []
+    for before, arg in itertools.pairwise(("", *all_args(args))):
+        if does(before, FOR_LINKER) and takes_next(before):
+            found.append(arg)
+        elif does(arg, FOR_LINKER):
+            found += arg.split(",")[1:]
+    return unlisted_in_link(found)
+
+
+def unlisted_in_link(args: Sequence[str]) -> str:
+    """Return the argument of a linker due to which it reads files that none names, or "".
+
+    It searches for libraries, and for a version script that is not here; a script or a thin archive
+    names more files. Source: lld 22.1.8, observed.
+    """
+    missing = (name for name in values(args, VERSION_SCRIPT) if not os.path.isfile(name))
+    return next((arg for arg in args if _may_name_others(arg)), "") or next(missing, "")
+
+
+def _may_name_others(arg: str) -> bool:
+    if arg.startswith("-"):
+        return does(arg, LIBRARY | LINKER_SCRIPT) or does(f"-{arg}", LIBRARY | LINKER_SCRIPT)
+    return os.path.isfile(arg) and not content_of(arg, len(ARCHIVE)).startswith(_OBJECTS)
 
 
 def _parts(args: Iterable[str]) -> Iterator[str]:

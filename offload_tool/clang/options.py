@@ -38,7 +38,7 @@ TARGETS, DEPFILE, CONFIGURATION, LIBRARY, FOLDER, INSTALLED, NO_LIBRARIES, NO_HE
 - TARGETS: the processors of device code
 - DEPFILE: whether and how a depfile is written
 - CONFIGURATION: configuration files
-- LIBRARY: libraries that a linker searches for
+- LIBRARY: libraries that a linker searches for, or a list of other inputs
 - FOLDER: the header search path
 - INSTALLED: required installations, or their paths; NO_LIBRARIES and NO_HEADERS: the device's
   are not required
@@ -62,8 +62,8 @@ TEMPORARIES, REMOVED, STAGE, DEPFILE_ON, CUID, FAST_MATH, OPENMP, LINKED, TRIPLE
 LINKER_SCRIPT, PROGRAMS, ROOT, NATIVE, COMPILE_FOLDER, NO_FILE, ATTACHED_FILE, DEVICE_LINK = (
     1 << bit for bit in range(28, 36)
 )
-CONFIGURATION_FOLDER, MODULE_FOLDER, OVERLAY, UNLISTED, PRECOMPILED = (
-    1 << bit for bit in range(47, 52)
+CONFIGURATION_FOLDER, MODULE_FOLDER, OVERLAY, UNLISTED, PRECOMPILED, VERSION_SCRIPT = (
+    1 << bit for bit in range(47, 53)
 )
 """What it names:
 
@@ -73,6 +73,7 @@ CONFIGURATION_FOLDER, MODULE_FOLDER, OVERLAY, UNLISTED, PRECOMPILED = (
 - UNLISTED: files that no depfile lists, or not by their own names
 - PRECOMPILED: a precompiled header, or a header beside which there may be one
 - LINKER_SCRIPT: a linker script
+- VERSION_SCRIPT: a version script, which a linker searches for as for libraries
 - PROGRAMS: a directory of programs
 - ROOT: a directory of GCC installations
 - NATIVE: the processor of this machine
@@ -132,6 +133,7 @@ _BY_EFFECT: tuple[tuple[int, str], ...] = (
     (HEADERS | OVERLAY | ATTACHED_FILE | NEXT, "-ivfsoverlay"),
     (HEADERS | UNLISTED | NEXT, "-remap-file"),
     (HEADERS | UNLISTED, "-fapinotes"),
+    (UNLISTED | NEXT, "-chain-include"),
     (FOLDER | NEXT | NO_FILE, "-I"),
     (FOLDER | NEXT, "-cxx-isystem -idirafter -iquote -isystem"),
     (HEADERS | OVERLAY | ATTACHED_FILE | DRIVER | NEXT, "-vfsoverlay"),
@@ -151,7 +153,8 @@ _BY_EFFECT: tuple[tuple[int, str], ...] = (
     (FOR_OTHERS, "-Wa, -Wp,"),
     (LINKER_SCRIPT | OF_LLD, "--default-script --script -dT"),
     (LINKER | JOB_DEPFILE | OF_LLD, "--dependency-file"),
-    (LIBRARY | OF_LLD, "--library"),
+    (LIBRARY | OF_LLD, "--library --remap-inputs-file"),
+    (VERSION_SCRIPT | OF_LLD, "--version-script"),
     (LIBRARY | NEXT, "-l"),
     (LINKER | OF_LLD, "--Map -Map --lto-obj-path= -lto-obj-path= --opt-remarks-filename"),
     (LINKER | OF_LLD, "-opt-remarks-filename --print-archive-stats= --print-symbol-order"),

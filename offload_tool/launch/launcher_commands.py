@@ -33,7 +33,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from offload_tool.clang.argument_files import possible_files
+from offload_tool.clang.argument_files import possible_files, unlisted_in_link
 from offload_tool.clang.depfile import read_depfile
 from offload_tool.clang.driver import option_values
 from offload_tool.clang.environment import RESULT_VARIABLES, has_time_macro
@@ -51,8 +51,6 @@ from offload_tool.clang.options import (
     EMBEDS,
     HEADERS,
     JOB_DEPFILE,
-    LIBRARY,
-    LINKER_SCRIPT,
     READS,
     TARGETS,
     does,
@@ -150,10 +148,11 @@ def why_not_launched(jobs: Sequence[DriverJob]) -> str:
             return f"it also writes '{job.side_files()[0]}'"
         for arg in {*job.embedded()} - {PLACEHOLDER_FILE}:
             return f"it embeds '{arg}', which no depfile lists"
+        if job.kind == "lld" and (arg := unlisted_in_link(job.args[1:])):
+            return f"no depfile lists what it reads for '{arg}'"
         for arg in job.args[1:]:
-            searches = does(arg, LIBRARY | LINKER_SCRIPT)
             unseen = does(arg, READS | HEADERS) and arg != _LISTED_LIBRARY
-            if (job.kind == "lld" and searches) or unseen or arg.endswith(_HEADER_MAP):
+            if unseen or arg.endswith(_HEADER_MAP):
                 return f"no depfile lists what it reads for '{arg}'"
             if has_time_macro(os.fsencode(arg)):
                 return f"'{arg}' is of the time"

@@ -26,10 +26,9 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 
-from offload_tool.clang.argument_files import unlisted_by
+from offload_tool.clang.argument_files import unlisted_by, unlisted_in_link
 from offload_tool.clang.environment import has_time_macro
 from offload_tool.clang.job_plan import HOST, DriverJob, DriverPlan, renamed
-from offload_tool.clang.options import LIBRARY, LINKER_SCRIPT, does
 from offload_tool.errors import OffloadError
 from offload_tool.io.file_digests import (
     DigestCache,
@@ -111,10 +110,11 @@ def _why_unknown(job: DriverJob) -> str:
         return "one job links all targets, with programs of its own"
     if job.side_files():
         return f"it also writes '{job.side_files()[0]}'"
-    if name := unlisted_by(job.args[1:]):
+    unlisted = unlisted_by if job.kind == "cc1" else unlisted_in_link
+    if name := unlisted(job.args[1:]):
         return f"no depfile lists what it reads for '{name}'"
     for arg in job.args[1:]:
-        if (job.kind != "cc1" and does(arg, LIBRARY | LINKER_SCRIPT)) or arg == _NMAKE:
+        if arg == _NMAKE:
             return f"what it reads for '{arg}' is not known"
         if has_time_macro(os.fsencode(arg)):
             return f"'{arg}' is of the time"

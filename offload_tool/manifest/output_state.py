@@ -11,7 +11,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from offload_tool.clang.argument_files import all_args, finds_libraries, options_of, possible_files
+from offload_tool.clang.argument_files import (
+    all_args,
+    options_of,
+    possible_files,
+    unlisted_by_linker,
+)
 from offload_tool.clang.environment import ImplicitInputs
 from offload_tool.clang.options import DEPFILE, ELSEWHERE, LIBRARY, LINKER, SIBLING, WRITES, does
 from offload_tool.formats.magic import THIN_ARCHIVE
@@ -70,7 +75,7 @@ class CommandResolver(Resolver):
         work, args = self._work, all_args(self.args)
         if not work.names_all_inputs or any(does(arg, WRITES_FILES) for arg in args):
             return False
-        if finds_libraries(args):
+        if unlisted_by_linker(args):
             return False
         if self.reads_headers:
             return True

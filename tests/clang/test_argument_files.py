@@ -10,13 +10,13 @@ import pytest
 from offload_tool.clang.argument_files import (
     LINKERS_FOLDERS,
     files_read,
-    finds_libraries,
     include_folders,
     linked_files,
     linker_depfile,
     looked_up,
     possible_files,
     unlisted_by,
+    unlisted_by_linker,
 )
 
 
@@ -121,6 +121,7 @@ def test_no_files(word: str) -> None:
         (["-include", "o.yaml"], "use-external-names: false", ""),
         (["-Xclang", "-remap-file", "-Xclang", "a;b"], "", "-remap-file"),
         (["-fapinotes-modules"], "", "-fapinotes-modules"),
+        (["-Xclang", "-chain-include", "-Xclang", "x.h"], "", "-chain-include"),
     ],
 )
 def test_unlisted_files(
@@ -144,14 +145,29 @@ def test_folders_of_the_sysroot() -> None:
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
-        (("-Xoffload-linker", "-lm"), True),
-        (("-Wl,-lm",), True),
-        (("-Wl,--as-needed", "-lm"), False),
+        ("-Xoffload-linker -lm", "-lm"),
+        ("-Wl,-lm", "-lm"),
+        ("-Wl,--as-needed -lm", ""),
+        ("-Xoffload-linker -Tscript", "-Tscript"),
+        ("-Xoffload-linker -script=script", "-script=script"),
+        ("-Xoffload-linker script", "script"),
+        ("-Xoffload-linker thin.a", "thin.a"),
+        ("-Xoffload-linker fat.a -Xoffload-linker k.o -Xoffload-linker k.bc script", ""),
+        ("-Xoffload-linker --remap-inputs-file=script", "--remap-inputs-file=script"),
+        ("-Xoffload-linker --version-script=script", ""),
+        ("-Xoffload-linker --version-script -Xoffload-linker elsewhere", "elsewhere"),
     ],
 )
-def test_libraries_of_linkers_in_a_compile(args: tuple[str, ...], expected: bool) -> None:
-    """Only arguments for a linker count; ``-lm`` of a host link is none."""
-    assert finds_libraries(args) is expected
+def test_what_linkers_read_unnamed_in_a_compile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: str, expected: str
+) -> None:
+    """Only arguments for a linker count: what it searches for, and files that name others."""
+    monkeypatch.chdir(tmp_path)
+    begins = {"script": "INPUT(x.o)", "thin.a": "!<thin>\n", "fat.a": "!<arch>\n"}
+    for name, text in {**begins, "k.o": "\x7fELF"}.items():
+        Path(name).write_text(text)
+    Path("k.bc").write_bytes(b"BC\xc0\xde")
+    assert unlisted_by_linker(args.split()) == expected
 
 
 @pytest.mark.parametrize(

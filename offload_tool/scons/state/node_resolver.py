@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Any
 from SCons.Node.FS import Base
 
 from offload_tool.clang import job_plan
-from offload_tool.clang.argument_files import all_args, finds_libraries, possible_files, programs_in
+from offload_tool.clang.argument_files import (
+    all_args,
+    possible_files,
+    programs_in,
+    unlisted_by_linker,
+)
 from offload_tool.clang.environment import ImplicitInputs, processor_of
 from offload_tool.clang.options import SIBLING, WRITES, does
 from offload_tool.errors import CompilerError
@@ -112,7 +117,7 @@ class NodeResolver(Resolver):
     @property
     def is_recordable(self) -> bool:
         """Whether the inputs can be known."""
-        return not finds_libraries(self.args)
+        return not unlisted_by_linker(self.args)
 
     @property
     def may_write(self) -> bool:
