@@ -119,9 +119,10 @@ def cached_query(
     if the driver looks them up for an option. `more` returns further dependencies.
     """
     directory = os.getcwd()
-    machine, variables = processor_of(args), _digest_of_variables(environment)
+    given = expand_command(args).args
+    machine, variables = processor_of(given), _digest_of_variables(environment)
     # The file for ``-ftime-trace=F`` is in F if that is a directory.
-    outputs = [name for name in values(expand_command(args).args, WRITES) if os.path.isdir(name)]
+    outputs = [name for name in values(given, WRITES) if os.path.isdir(name)]
     key = [what, program, directory, *args, machine, variables, *outputs]
 
     def dependencies(result: Any) -> list[str] | None:
@@ -129,7 +130,7 @@ def cached_query(
         if named is None:
             return None
         found = tuple(named)
-        roots = [os.path.join(directory, root) for root in _installations(args, environment)]
+        roots = [os.path.join(directory, root) for root in _installations(given, environment)]
         here = f"{directory}/"
         begins = (f"{root.rstrip('/')}/" for root in roots)
         within = tuple(begin for begin in begins if begin.startswith(here))
@@ -141,15 +142,15 @@ def cached_query(
         versions = {
             f"{root}/{_CUDA}" for root in (*roots, *folders, *map(os.path.dirname, folders))
         }
-        sought = looked_up((*expand_command(args).args, *found))
+        sought = looked_up((*given, *found))
         return [*files, *folders, *versions, *origins(files), *sought, *more()]
 
     return cached_compiler_result(key, [program, *args], environment, find, dependencies)
 
 
-def _installations(args: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
+def _installations(args: Iterable[str], environment: Mapping[str, str]) -> Iterator[str]:
     """Yield the folders of installations that options and variables name."""
-    for flag in relevant_flags(expand_command(args).args):
+    for flag in relevant_flags(args):
         yield flag.partition("=")[2] or flag.removeprefix("-isysroot") or flag
     yield from filter(None, (environment.get(name) for name in INSTALLATIONS))
 

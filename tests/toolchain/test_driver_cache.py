@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from offload_tool.clang import environment
 from offload_tool.toolchain.disk_cache import cache_folder
-from offload_tool.toolchain.driver_cache import cached_args
+from offload_tool.toolchain.driver_cache import cached_args, cached_query
 from tests.conftest import Tool, try_tool
 
 
@@ -96,3 +98,19 @@ def test_what_the_driver_finds(
     change()
     after = answers(flags)
     assert before[0] != after[0] == after[1]
+
+
+def test_processor_of_a_response_file(
+    answers: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``native`` in a response file makes an answer that is for this processor alone."""
+    write("flags", "-march=native")
+    processor = tmp_path / "cpuinfo"
+    monkeypatch.setattr(environment, "_PROCESSORS", str(processor))
+    found = []
+    for model in ("1", "1", "2"):
+        processor.write_text(f"model : {model}\n")
+        time.sleep(0.05)
+        args = ("plan", sys.executable, ["@flags"], os.environ, lambda m=model: [m], list)
+        found += cached_query(*args)
+    assert found == ["1", "1", "2"]
