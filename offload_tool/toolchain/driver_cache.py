@@ -5,7 +5,8 @@ dependencies are:
 
 - the files that the result names, such as configuration files, installations of GCC and GPU
   libraries, and their directories
-- the versions of CUDA's installations
+- the versions of CUDA's installations, and the directories of C++ libraries and of lists for
+  sanitizers that may appear beside what was found
 - the files that the driver looks up for options, such as precompiled headers and profiles
 
 So are, for every query of a compiler (`cached_compiler_result`), even where a path is missing:
@@ -64,8 +65,10 @@ from offload_tool.util.which import program_folders, which
 
 _CONFIGURATION = ".cfg"
 _GCC = ("lib/gcc", "lib64/gcc", "lib/gcc-cross")
-_CUDA = "include/cuda.h"
-"""The driver reads the version of a CUDA installation there."""
+_LOOKED_UP = ("include/cuda.h", "include", "include/c++", "share")
+"""In a prefix such as ``/usr``, the driver reads the version of CUDA and looks up C++ libraries; in
+its resource directory, it looks up lists for sanitizers (``share``). Source: clang 22.1.8,
+observed: its system calls."""
 _PER_CALL_VARIABLES = frozenset(
     (
         *("_", "OLDPWD", "SHLVL", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT"),
@@ -138,12 +141,12 @@ def cached_query(
         files = tuple(
             path for path in paths if local or not path.startswith(here) or path.startswith(within)
         )
-        folders = {*map(os.path.dirname, files)}
-        versions = {
-            f"{root}/{_CUDA}" for root in (*roots, *folders, *map(os.path.dirname, folders))
-        }
+        programs = os.path.abspath(program), os.path.realpath(program)
+        folders = {*map(os.path.dirname, (*files, *programs))}
+        prefixes = {*roots, *folders, *map(os.path.dirname, folders)}
+        beside = (f"{prefix}/{name}" for prefix in prefixes for name in _LOOKED_UP)
         sought = looked_up((*given, *found))
-        return [*files, *folders, *versions, *origins(files), *sought, *more()]
+        return [*files, *folders, *beside, *origins(files), *sought, *more()]
 
     return cached_compiler_result(key, [program, *args], environment, find, dependencies)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -25,9 +26,14 @@ def answers(
     cache_folder.cache_clear()
     (tmp_path / "build").mkdir()
     monkeypatch.chdir(tmp_path / "build")
+    clang = Path(llvm("clang++")).resolve()
+    for folder in ("bin", "include"):
+        (tmp_path / "llvm" / folder).mkdir(parents=True)
+    (tmp_path / "llvm/lib").symlink_to(clang.parents[1] / "lib")
+    program = shutil.copy(clang, tmp_path / "llvm/bin/clang++")
 
     def both(flags: str) -> tuple[list[str], list[str]]:
-        command = [llvm("clang++"), *flags.split(), "-x", "cuda", "-fsyntax-only", os.devnull]
+        command = [str(program), *flags.split(), "-x", "cuda", "-fsyntax-only", os.devnull]
 
         def find() -> list[str]:
             printed = try_tool(*command, "-###").stderr
@@ -75,6 +81,18 @@ CHANGES: dict[str, tuple[str, Callable[[], object]]] = {
         lambda: write("gnu.h.gch/a", "CPCH"),
     ),
     "profile that becomes a folder": ("-fprofile-use=file", switch_to_folder),
+    "list for a sanitizer": (
+        "-resource-dir FOLDER/rd -fsanitize=address -nocudainc -nocudalib",
+        lambda: write("rd/share/asan_ignorelist.txt"),
+    ),
+    "libc++ in a sysroot": (
+        "--sysroot=FOLDER/sr -stdlib=libc++ -nocudainc -nocudalib",
+        lambda: write("sr/usr/include/c++/v1/vector"),
+    ),
+    "libc++ of the compiler": (
+        "-stdlib=libc++ -nocudainc -nocudalib",
+        lambda: write("../llvm/include/c++/v1/vector"),
+    ),
 }
 
 
@@ -88,7 +106,8 @@ def test_what_the_driver_finds(
         write(f"12.{number}/include/cuda.h", f"#define CUDA_VERSION 120{number}0\n")
         write(f"12.{number}/bin/ptxas")
     Path("cuda").symlink_to("12.1")
-    write("sr/usr/include/a.h")
+    for file in ("sr/usr/include/a.h", "sr/usr/include/c++/12/vector", "rd/share/other.txt"):
+        write(file)
     for file in ("pre.h", "old.h", "old.h.pch", "gnu.h", "gnu.h.gch/a", "file"):
         write(file)
     flags, change = CHANGES[name]
