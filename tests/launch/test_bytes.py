@@ -36,6 +36,7 @@ FLAGS = [
     "-DVALUE_2=1 -I. -Wall -ffast-math",
     "-fopenmp -O2",
     "-ggdb -O1",
+    "-g -gz",
 ]
 
 
@@ -52,6 +53,7 @@ def test_flags(flags: str, tmp_path: Path, llvm: Tool) -> None:
     args = [llvm("clang++"), *HIP, *TARGETS, *flags.split(), "-c", "s.hip", "-o", "s.o"]
     messages = compare(tmp_path, args)
     assert "launch: split: " in messages
+    assert "passed through" not in messages
     if "OFFLOAD_TEST_LLVM" in os.environ:
         return  # other versions cannot do all; passes of the new driver are no commands of its
     assert (tmp_path / "done1/s.o").exists()

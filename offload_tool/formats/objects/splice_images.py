@@ -12,7 +12,8 @@ stay separate; the linker concatenates them.
 
 `plan_with_content` replaces the content of one section of an ELF object, with LLVM's layout: LLVM
 writes the sections consecutively, each at the next multiple of its alignment, and their headers at
-the end. So all parts behind a section that grows move::
+the end. It compresses debug information in its place. So all parts behind a section that grows
+move::
 
     header | .text | .hip_fatbin: placeholder | .data | .symtab | section headers
     header | .text | .hip_fatbin: a fat binary, larger  | .data | .symtab | section headers
@@ -151,10 +152,18 @@ def _layout(tables: ElfTables, order: list[int], index: int, size: int) -> tuple
     end = tables.elf_class.header.size
     for number in order:
         section = tables.sections[number]
-        offsets[number] = end = aligned(end, section.sh_addralign)
+        offsets[number] = end = aligned(end, _alignment(tables, number))
         if section.has_content:
             end += size if number == index else section.sh_size
     return offsets, aligned(end, tables.elf_class.address_size)
+
+
+def _alignment(tables: ElfTables, number: int) -> int:
+    """Return the alignment of a section's place: that before it was compressed (``-gz``)."""
+    section, header = tables.sections[number], tables.elf_class.compression
+    if section.sh_flags & elf.SHF_COMPRESSED and section.sh_size >= header.size:
+        return int(header.unpack_from(tables.content(number))[-1])
+    return section.sh_addralign
 
 
 def _sized_symbols(tables: ElfTables, number: int, sizes: Mapping[int, int]) -> bytes:

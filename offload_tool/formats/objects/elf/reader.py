@@ -33,7 +33,7 @@ PT_LOAD, PT_INTERP, PT_NOTE, PT_PHDR, PT_TLS = 1, 3, 4, 6, 7
 SHT_PROGBITS, SHT_SYMTAB, SHT_STRTAB, SHT_RELA, SHT_NOTE = 1, 2, 3, 4, 7
 SHT_NOBITS, SHT_REL, SHT_DYNSYM, SHT_GROUP, SHT_SYMTAB_SHNDX = 8, 9, 11, 17, 18
 SHT_CREL, SHT_LLVM_OFFLOADING = 0x40000014, 0x6FFF4C0B
-SHF_ALLOC, SHF_TLS, SHF_EXCLUDE = 2, 0x400, 0x80000000
+SHF_ALLOC, SHF_TLS, SHF_COMPRESSED, SHF_EXCLUDE = 2, 0x400, 0x800, 0x80000000
 SHN_LORESERVE, SHN_XINDEX = 0xFF00, 0xFFFF
 STT_OBJECT, STT_FUNC, STT_SECTION, STT_FILE = 1, 2, 3, 4
 _SHT_NULL = 0
@@ -149,6 +149,8 @@ class ElfClass:
     word: struct.Struct
     note: struct.Struct
     """Header of a note: sizes of name and description, type."""
+    compression: struct.Struct
+    """Header of a compressed section; last is the alignment of what it contains."""
 
     @property
     def address_size(self) -> int:
@@ -211,7 +213,8 @@ def _make_class(order: str, *, is_64: bool) -> ElfClass:
     )
     header, section, segment, symbol = (struct.Struct(order + layout) for layout in layouts)
     word, note = struct.Struct(order + "I"), struct.Struct(order + "III")
-    return ElfClass(is_64, order, header, section, segment, symbol, word, note)
+    compression = struct.Struct(order + "IIQQ") if is_64 else note
+    return ElfClass(is_64, order, header, section, segment, symbol, word, note, compression)
 
 
 _CLASSES = {
