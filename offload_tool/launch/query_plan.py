@@ -34,7 +34,7 @@ from offload_tool.launch.scheduler import Queries
 from offload_tool.toolchain.driver_cache import cached_query, program_of
 from offload_tool.toolchain.identity import all_configuration_files, configuration_files
 
-_FOR_TARGET = "-Xarch_gfx"
+_FOR_TARGET, _FOR_SIDE = "-Xarch_", ("-Xarch_host", "-Xarch_device")
 _MARK = "\0folder"
 _NATIVE = "native"
 _FIXED_CUID = "-fuse-cuid=none"
@@ -165,7 +165,8 @@ def _cuid(args: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     kept = [os.getcwd()]
     before = ""
     for arg in args:
-        about_targets = does(arg, TARGETS) or _FOR_TARGET in (arg[:9], before[:9])
+        for_targets = (x.startswith(_FOR_TARGET) and x not in _FOR_SIDE for x in (arg, before))
+        about_targets = does(arg, TARGETS) or any(for_targets)
         value_of_depfile = does(before, DEPFILE) and takes_next(before)
         if not (about_targets or does(arg, DEPFILE) or value_of_depfile):
             kept.append(arg)

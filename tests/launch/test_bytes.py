@@ -66,7 +66,10 @@ def test_flags(flags: str, tmp_path: Path, llvm: Tool) -> None:
 
 
 def test_without_cuid(tmp_path: Path, llvm: Tool) -> None:
-    """Without -cuid, two objects of one source have different IDs, and one object always one."""
+    """Without -cuid, two objects of one source have different IDs, and one object always one.
+
+    Flags of one target do not change it; those of all do.
+    """
     make_project(tmp_path)
     args = [*LAUNCH, llvm("clang++"), *HIP[:-1], *TARGETS, "-c", "s.hip", "-o"]
     for name in ("a.o", "b.o"):
@@ -75,6 +78,11 @@ def test_without_cuid(tmp_path: Path, llvm: Tool) -> None:
     assert first != second
     assert run([*args, "a.o"], tmp_path).returncode == 0
     assert (tmp_path / "a.o").read_bytes() == first
+    flag = ["-Xarch_gfx906", "-DOTHER"]
+    messages = run([*args, "a.o", *flag, "--offload-arch=gfx1100"], tmp_path).stderr
+    assert re.findall("launch: (.*): current", messages) == ["gfx90a:xnack+", "host"]
+    flag[0] = "-Xarch_device"
+    assert "current" not in run([*args, "a.o", *flag], tmp_path).stderr
 
 
 @pytest.mark.parametrize("flags", ["-MD -MF d.d", "-MMD", "-MD -MP -MT x", "-MD -MQ a$b"])
