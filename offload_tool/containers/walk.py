@@ -421,12 +421,14 @@ class Walk(Generic[_T]):
 
     def _in_elf(self, location: Location) -> Iterator[_T]:
         from offload_tool.formats.objects.device_elf import is_code_object
-        from offload_tool.formats.objects.elf.reader import read_elf_tables
+        from offload_tool.formats.objects.elf.reader import ET_DYN, ET_EXEC, read_elf_tables
 
         if self.policy.code_objects and is_code_object(location.source.data):
             yield from self.read(Region(location, FileFormat.CODE_OBJECT, 0, len(location.source)))
             return
         tables = read_elf_tables(location.source.data, path=location.label)
+        if not tables.sections and tables.header.e_type in (ET_EXEC, ET_DYN) and not self.scan:
+            self._check_stripped(location)
         rows = enumerate(zip(tables.names, tables.sections, strict=True))
         sections = (
             (name, row.sh_offset, row.sh_size, self.policy.elf_section(tables, number))
@@ -434,6 +436,15 @@ class Walk(Generic[_T]):
             if row.has_content
         )
         yield from self._in_sections(location, sections)
+
+    def _check_stripped(self, location: Location) -> None:
+        """Raise UnsupportedError if a file without section headers holds device code."""
+        strays = _strays(location.source, []) if self.policy.code_objects else ()
+        for at, file_format in strays:
+            message = f"holds what looks like a {file_format.value}, but no section headers, which "
+            message += "lead to device code; use the file from before they were stripped, or link "
+            message += "it without '-z nosectionheader' ('list --scan' lists its code)"
+            raise UnsupportedError(message, path=location.label, offset=at)
 
     def _in_coff(self, location: Location, *, named: bool) -> Iterator[_T]:
         data = location.source.data

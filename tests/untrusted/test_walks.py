@@ -317,6 +317,31 @@ def test_what_is_outside_of_known_sections(tmp_path: Path, capsys: Capture) -> N
     assert (tmp_path / "x.so").read_bytes()[rows[1]["offset"] :][:5] == b"image"
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("list", "match gfx906", "check", "extract -o out", "diff other"),
+        *("thin --keep gfx906 -o out", "split -o out"),
+    ],
+)
+def test_programs_without_section_headers(command: str, tmp_path: Path, capsys: Capture) -> None:
+    """Device code that no section leads to is refused, not passed over; --scan lists it."""
+    path = tmp_path / "in" / "x.so"
+    path.parent.mkdir()
+    data = bytearray(make_elf(extra={b".hip_fatbin": BUNDLE}))
+    data[16:18], data[40:48], data[58:64] = b"\3\0", bytes(8), bytes(6)  # ET_DYN, without a table
+    path.write_bytes(data)
+    (tmp_path / "other").write_bytes(BUNDLE)
+    name, *options = command.split()
+    options = [str(tmp_path / word) if word in ("out", "other") else word for word in options]
+    for given in (path, path.parent):
+        assert main([name, str(given), *options]) == 1
+        expected = f"'{path}', offset {data.index(BUNDLE):#x}: holds what looks like a bundle, but"
+        assert expected in capsys.readouterr().err
+    assert not list((tmp_path / "out").glob("*"))
+    assert main(["list", "--scan", str(path)]) == 0
+
+
 def test_images_of_found_containers_are_no_strays(tmp_path: Path, capsys: Capture) -> None:
     """A cubin in a fat binary that was found in a data section is listed once, without a note."""
     data = b"abc" + fatbin("sm_80", "sm_90") + BUNDLE

@@ -27,7 +27,7 @@ from offload_tool.formats.magic import aligned
 from offload_tool.io import StrPath
 from offload_tool.util.frozen import frozen
 
-ET_REL, ET_EXEC = 1, 2
+ET_REL, ET_EXEC, ET_DYN = 1, 2, 3
 EM_CUDA, EM_AMDGPU = 190, 224
 PT_LOAD, PT_INTERP, PT_NOTE, PT_PHDR, PT_TLS = 1, 3, 4, 6, 7
 SHT_PROGBITS, SHT_SYMTAB, SHT_STRTAB, SHT_RELA, SHT_NOTE = 1, 2, 3, 4, 7
