@@ -116,8 +116,7 @@ def thin_file(
     size. Without `keep_ptx`, CUDA's PTX and NVVM are removed too, unless a device to keep loads
     them.
 
-    :raises NoImageError: there is no image for one of `keep`.
-    :raises NoContainerError: the file holds no container of device images.
+    :raises NoImageError: there is no image for one of `keep`, or no container at all.
     :raises UnsupportedError: the file cannot be thinned safely.
     :raises UsageError: no devices, a zip file that is not a wheel, or an output in the folder.
     :raises FormatError, FileError: a file is broken, or cannot be read or written.
