@@ -57,6 +57,10 @@ _SYMBOLS = 4096  # symbols per batch: a large program has millions
 _PAGE = 4096
 _SMALL_PAGES = frozenset({3, 22, 62, 243})
 """Machines whose pages are never larger than 4096 bytes: i386, s390x, x86-64, RISC-V."""
+_CANNOT_MOVE = (
+    "its program header table cannot move behind the device code, which a linker script or 'join' "
+    "has moved; link the code into a shared library, or use the program from before 'join'"
+)
 _MAX_PROGRAM_HEADERS = 73
 """In a program: Linux before 5.18 does not start one whose table exceeds 4096 bytes."""
 _MAX_LIBRARY_HEADERS = 2048
@@ -434,7 +438,7 @@ class _Linked(_Mapped):
         address = section.sh_addr + table_at - section.sh_offset
         if self.is_program and address - table_at != self.distance():
             # Linux before 5.18 computes the table's address for the program by this rule.
-            raise self.error("its program header table cannot move")
+            raise self.error(_CANNOT_MOVE)
         table = self.pack_table(self._new_segments(), table_at, address)
         self.literals.append((table_at, table))
 
@@ -578,7 +582,7 @@ class _Grown(_Mapped):
         if self.is_program and moves_table:
             distance = self.distance()
             if distance % self.page:
-                raise self.error("its program header table cannot move")
+                raise self.error(_CANNOT_MOVE)
             address = max(address, offset + distance)
             offset = address - distance
         return offset, address
