@@ -213,7 +213,8 @@ def unlisted_in_link(args: Sequence[str]) -> str:
 def _may_name_others(arg: str) -> bool:
     if arg.startswith("-"):
         return does(arg, LIBRARY | LINKER_SCRIPT) or does(f"-{arg}", LIBRARY | LINKER_SCRIPT)
-    return os.path.isfile(arg) and not content_of(arg, len(ARCHIVE)).startswith(_OBJECTS)
+    begin = content_of(arg, len(ARCHIVE)) if os.path.isfile(arg) else b""
+    return begin != b"" and not begin.startswith(_OBJECTS)
 
 
 def _parts(args: Iterable[str]) -> Iterator[str]:

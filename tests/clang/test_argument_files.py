@@ -153,6 +153,7 @@ def test_folders_of_the_sysroot() -> None:
         ("-Xoffload-linker script", "script"),
         ("-Xoffload-linker thin.a", "thin.a"),
         ("-Xoffload-linker fat.a -Xoffload-linker k.o -Xoffload-linker k.bc script", ""),
+        ("-Xoffload-linker empty", ""),
         ("-Xoffload-linker --remap-inputs-file=script", "--remap-inputs-file=script"),
         ("-Xoffload-linker --version-script=script", ""),
         ("-Xoffload-linker --version-script -Xoffload-linker elsewhere", "elsewhere"),
@@ -163,7 +164,7 @@ def test_what_linkers_read_unnamed_in_a_compile(
 ) -> None:
     """Only arguments for a linker count: what it searches for, and files that name others."""
     monkeypatch.chdir(tmp_path)
-    begins = {"script": "INPUT(x.o)", "thin.a": "!<thin>\n", "fat.a": "!<arch>\n"}
+    begins = {"script": "INPUT(x.o)", "thin.a": "!<thin>\n", "fat.a": "!<arch>\n", "empty": ""}
     for name, text in {**begins, "k.o": "\x7fELF"}.items():
         Path(name).write_text(text)
     Path("k.bc").write_bytes(b"BC\xc0\xde")
