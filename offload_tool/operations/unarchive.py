@@ -50,7 +50,7 @@ _FORGET_AFTER = 8 << 20  # after so many bytes of the archive, its mapped pages 
 _AT_ONCE, _BYTES_AT_ONCE = 4096, 8 << 20  # members, after which other work gets a turn
 _PARALLEL = 8 << 20  # bytes of all outputs from which on threads are worth their start
 _THREADS = 4  # at most; more would wait for the memory, not for processors
-_ANY_CPU, _GPUS = "generic", ("amdgcn", "nvptx64", "spirv64")
+_GPUS = ("amdgcn", "nvptx64", "spirv64")
 _PADDING, _DARWIN_ALIGNMENT = b"\n", 8
 
 
@@ -400,10 +400,9 @@ def _lasting_entry(image: FoundImage, object_file: InputFile) -> StoredEntry:
 
 
 def _plain_id(image: FoundImage) -> str:
-    """Return the entry ID of an image; clang calls the processor of any CPU ``generic``."""
-    if image.target_id != _ANY_CPU or image.triple.partition("-")[0] in _GPUS:
-        return image.id
-    return image.id.removesuffix(_ANY_CPU)
+    """Return an image's entry ID; code for one processor (``-march=native``) serves its CPU."""
+    is_gpu = image.triple.partition("-")[0] in _GPUS
+    return image.id if is_gpu else image.id.removesuffix(image.target_id)
 
 
 def _without_padding(location: Location) -> InputFile:

@@ -227,6 +227,16 @@ def test_shared_library(project: Project, builder: str) -> None:
     assert kernels == ["kernel _Z3ownPi", "kernel _Z4lastPi", "kernel _Z6secondPi"]
 
 
+def test_code_for_one_processor(project: Project) -> None:
+    """OpenMP code for one processor (``-march``) is code for that CPU, as in clang 22's link."""
+    given = LANGUAGES["OpenMP"]
+    given.write(project)
+    driver(project, "-fopenmp", f"-fopenmp-targets={CPU}", "-march=native", "given.c")
+    create_archive([("given.o", project.folder / "given.o")], project.folder / "libgiven.a")
+    project.sconstruct("env.OffloadProgram('prog', ['main.c', 'libgiven.a'])\n", given.head).done()
+    assert project.start(OMP_TARGET_OFFLOAD="MANDATORY") == [given.expected]
+
+
 def test_bitcode(project: Project) -> None:
     """Device code in a host object of -flto takes part."""
     project.write("two.hip", two("hip"))
