@@ -8,13 +8,16 @@ them all; with ``-Werror`` they are errors.
 
 from __future__ import annotations
 
+import itertools
 import os
+import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from offload_tool.clang.driver import query_plan
 from offload_tool.errors import CompilerError
+from offload_tool.formats.targets.compile_target import is_triple
 from offload_tool.passes.source_kind import CXX_MODE, language_flags
 from offload_tool.toolchain.driver_cache import cached_args
 
@@ -82,10 +85,16 @@ class Warnings(NamedTuple):
 def whole_command(
     begin: Sequence[str], kind: str, source: str, targets: Iterable[str], flags: Sequence[str]
 ) -> list[str]:
-    """Return a whole compile's command, with `targets` and those that ``-Xarch_`` names."""
+    """Return a whole compile's command, with `targets` and those that ``-Xarch_`` names.
+
+    Without one, an OpenMP compile is for a CPU as device; HIP and CUDA have default GPUs.
+    """
     named = (found[1] for found in map(_PER_TARGET.fullmatch, flags) if found)
-    archs = [f"--offload-arch={name}" for name in dict.fromkeys((*targets, *named))]
+    gpus = itertools.filterfalse(is_triple, dict.fromkeys((*targets, *named)))
+    archs = [f"--offload-arch={name}" for name in gpus]
     is_openmp = kind == "openmp"
+    if is_openmp and not archs:
+        archs = [f"-fopenmp-targets={platform.machine()}-unknown-linux-gnu"]
     language = [*language_flags(source), "-fopenmp"] if is_openmp else [CXX_MODE, "-x", kind]
     return [*begin, *language, *archs, *flags, "-c"]
 

@@ -153,6 +153,14 @@ def test_compiler_cache(regions: Project, tmp_path: Path) -> None:
     assert cache.hits() == len(TARGETS)
 
 
+def test_flag_of_devices(regions: Project) -> None:
+    """A flag that only a CPU as device uses is used, as in the driver's one command."""
+    head = HEAD.replace(repr(list(TARGETS)), repr([CPU]))
+    flags = "env.Append(CCFLAGS=['-Xarch_device', '-DUSED', '-Werror'])\n"
+    run = regions.sconstruct(flags + OBJECT, head).done()
+    assert "USED" not in run.errors
+
+
 def test_generated_source(regions: Project) -> None:
     """A source that the build makes compiles at once; made anew, everything goes together."""
     (regions.folder / "work.c").rename(regions.folder / "work.in")

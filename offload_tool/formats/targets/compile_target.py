@@ -59,7 +59,7 @@ class CompileTarget:
 
 def parse_target(text: str, *, allow_unknown: bool = False) -> CompileTarget:
     """Parse one target ID, or a CPU's triple; raise TargetIDError if `text` is neither."""
-    if _is_triple(text):
+    if is_triple(text):
         triple = BundleEntryID.parse(f"openmp-{text}-").triple
         if meaning(triple).arch in _GPUS:
             message = f"'{text}' is a GPU's triple; give its target ID, such as gfx90a or sm_90"
@@ -74,9 +74,9 @@ def parse_targets(
 ) -> tuple[CompileTarget, ...]:
     """Parse lists of devices, and sort them; raise TargetIDError with all problems."""
     names = [name for item in items for name in split_list(item)]
-    ids = parse_target_ids([n for n in names if not _is_triple(n)], allow_unknown=allow_unknown)
+    ids = parse_target_ids([n for n in names if not is_triple(n)], allow_unknown=allow_unknown)
     found = {CompileTarget(str(target), target.triple, target) for target in ids}
-    found |= {parse_target(name) for name in names if _is_triple(name)}
+    found |= {parse_target(name) for name in names if is_triple(name)}
     devices = tuple(sorted(found, key=lambda device: device.name))
     problems = [
         f"{device.name} cannot be compiled from {_NAMES[kind]} sources"
@@ -88,5 +88,6 @@ def parse_targets(
     return devices
 
 
-def _is_triple(text: str) -> bool:
+def is_triple(text: str) -> bool:
+    """Return whether the name of a target is a triple, such as a CPU's."""
     return text.count("-") >= _TRIPLE_DASHES and is_known_arch(text.split("-", 1)[0])
