@@ -26,7 +26,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from itertools import accumulate, islice, pairwise
+from contextlib import suppress
+from itertools import accumulate, chain, islice, pairwise
 
 from offload_tool.containers.entries import CudaContent, PayloadCache, StoredEntry, read_bundles
 from offload_tool.containers.file_format import FileFormat, recognise
@@ -38,7 +39,12 @@ from offload_tool.containers.walk import (
     Region,
     Walk,
 )
-from offload_tool.errors import NoContainerError, OffloadError, UnsupportedError
+from offload_tool.errors import (
+    ContentError,
+    NoContainerError,
+    OffloadError,
+    UnsupportedError,
+)
 from offload_tool.formats.bundle.object_file import is_object_file
 from offload_tool.formats.cuda import object_section
 from offload_tool.formats.cuda.fatbin import (
@@ -71,6 +77,7 @@ _FULL_NAMES = {
     for name in (HIP_SECTION, OFFLOADING_SECTION, *object_section.SECTIONS)
 }
 _SHT_PROGBITS, _SHF_EXECINSTR = 1, 4
+_STUB = 4096  # bytes; a cubin without code and data has about 1000
 _CUDA_TRIPLE = "nvptx64-nvidia-cuda-unknown"
 _WRAPPERS = WRAPPER_SECTION.encode()
 _KNOWN = (
@@ -138,6 +145,11 @@ class FoundContainer:
     linked: tuple[FoundImage, ...] = ()
     """For a source's relocatable CUDA code in a program: the images that are linked of it. Devices
     that load one of them do not load this container."""
+    sources: tuple[tuple[FoundImage, ...], ...] = ()
+    """For CUDA code that is linked of several sources: the images of each source in the program.
+    Devices without a linked image link those."""
+    is_stub: bool = False
+    """Whether it is what nvcc links of no relocatable code: cubins without code and data."""
 
     @property
     def path(self) -> str:
@@ -390,21 +402,54 @@ def _cuda_fatbins(region: Region) -> Iterator[FoundContainer]:
     location = region.location
     data = location.source.data[: region.end]
     forgotten = region.start
-    linked: list[FoundImage] = []
-    if region.section == object_section.RELOCATABLE_SECTION and elf.is_elf(data):
-        for offset in object_section.linked_fatbins(
-            elf.read_elf_tables(location.source.data, path=location.label)
-        ):
-            fatbin = read_cuda_fatbin(location.source.data, offset, path=location.label)
-            linked += _cuda_images(location, fatbin)
+    linked, sources = _linked_and_sources(region) if elf.is_elf(data) else ({}, ())
+    is_source = region.section == object_section.RELOCATABLE_SECTION
+    images_linked = tuple(chain.from_iterable(linked.values())) if is_source else ()
     for position in _cuda_offsets(region, data):
         fatbin = read_cuda_fatbin(data, position, path=location.label)
         images = tuple(_cuda_images(location, fatbin))
-        rest = (position, fatbin.size, images, region.section)
-        yield FoundContainer(location, FileFormat.CUDA_FATBIN, *rest, linked=tuple(linked))
+        is_linked = position in linked
+        yield FoundContainer(
+            *(location, FileFormat.CUDA_FATBIN, position, fatbin.size, images, region.section),
+            linked=images_linked,
+            sources=sources if is_linked else (),
+            is_stub=is_linked and all(map(_is_empty_cubin, images)),
+        )
         if position + fatbin.size - forgotten > FORGET_AFTER:
             forgotten = position + fatbin.size
             location.source.forget()
+
+
+def _linked_and_sources(
+    region: Region,
+) -> tuple[dict[int, tuple[FoundImage, ...]], tuple[tuple[FoundImage, ...], ...]]:
+    """Return a program's images linked of several sources, by offset, and those of each source."""
+    location, name = region.location, object_section.RELOCATABLE_SECTION
+    data = location.source.data
+
+    def images(offset: int) -> tuple[FoundImage, ...]:
+        return tuple(_cuda_images(location, read_cuda_fatbin(data, offset, path=location.label)))
+
+    if region.section not in object_section.SECTIONS:
+        return {}, ()
+    tables = elf.read_elf_tables(data, path=location.label)
+    rows = [tables.sections[number] for number in tables.named(name)]
+    linked = {at: images(at) for at in object_section.linked_fatbins(tables)}
+    if not linked or region.section == name:
+        return linked, ()
+    ends = [(row.sh_offset, row.sh_offset + row.sh_size) for row in rows]
+    parts = (Region(location, FileFormat.CUDA_FATBIN, *each, name) for each in ends)
+    offsets = (at for part in parts for at in _cuda_offsets(part, data[: part.end]))
+    return linked, tuple(map(images, offsets))
+
+
+def _is_empty_cubin(image: FoundImage) -> bool:
+    if image.image_kind != "elf" or image.size > _STUB:
+        return False
+    with suppress(ContentError):
+        sections = elf.read_elf_tables(image.content.view()).sections
+        return bool(sections) and not any(row.sh_flags & elf.SHF_ALLOC for row in sections)
+    return False
 
 
 def _cuda_offsets(region: Region, data: memoryview) -> Iterator[int]:

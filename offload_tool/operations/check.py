@@ -47,6 +47,7 @@ from offload_tool.operations.match import (
     Device,
     candidates_of,
     is_linked_for,
+    links_sources,
     loaded,
     unserved,
 )
@@ -95,6 +96,7 @@ class _Container:
     name: str
     entries: list[tuple[BundleEntryID, bool]] = field(default_factory=list)
     linked: Candidates = ()
+    sources: tuple[Candidates, ...] = ()
     kernels: dict[int, tuple[Kernel, ...]] = field(default_factory=dict)
     """By the index of the image; images that list no kernels are absent."""
     single: FileFormat | None = None
@@ -108,7 +110,8 @@ class _Container:
         """Return the devices of that name that load an image of it, or need none of it."""
         if is_linked_for(self.linked, device):
             return {device}
-        return {one for one, found in loaded(tuple(self.entries), device).items() if found}
+        served = {one for one, found in loaded(tuple(self.entries), device).items() if found}
+        return served or ({device} if links_sources(self.sources, device) else set())
 
 
 @dataclass(slots=True)
@@ -125,6 +128,9 @@ class _Library:
     """Faults found while the file was read."""
 
     def add(self, found: FoundContainer, skipped: _Skipped, note: _Note) -> None:
+        self.size += _stored(found)
+        if found.is_stub:
+            return
         is_part = found.container is FileFormat.OFFLOAD_BINARY
         key = found.section if is_part else found.index
         name = f"{found.container.value} {found.index}"
@@ -135,6 +141,7 @@ class _Library:
         first = len(container.entries)
         entries = candidates_of(found.images)
         container.linked = candidates_of(found.linked)
+        container.sources = tuple(map(candidates_of, found.sources))
         container.entries += entries
         targets = Counter(map(_loaded_as, (entry for entry, _ in entries)))
         wanted = any(rule.same_kernels or rule.no_spills for rule in self.rules)
@@ -145,7 +152,6 @@ class _Library:
                 kernels = kernels_of(image, found, skipped=skipped, silent=note)
                 if kernels is not None:
                     container.kernels[first + at] = kernels
-        self.size += _stored(found)
 
     def faults(self) -> Iterator[str]:
         """Yield the faults under all rules that apply to the library."""

@@ -247,6 +247,11 @@ def is_linked_for(linked: Candidates, device: Device) -> bool:
     return any(fit.rule in (compatibility.EXACT, compatibility.COMPATIBLE) for fit in fits)
 
 
+def links_sources(sources: Sequence[Candidates], device: Device) -> bool:
+    """Return whether a device without a linked image has code of each of the sources to link."""
+    return bool(sources) and all(all(loaded(each, device).values()) for each in sources)
+
+
 def explain_loads(found: FoundContainer, device: Device) -> dict[int, Load]:
     """Return the images that `device` would load, with readable reasons and warnings."""
     images = found.images
@@ -308,19 +313,22 @@ def match_images(
 ) -> Iterator[Match]:
     """Yield the match of `device` for each container in the file, folder or zip at `path`.
 
-    Containers without device images are left out, and so is a source's relocatable CUDA code if the
-    device loads what is linked of it. `skipped` is called as for `iter_images`.
+    Containers without device images or code are left out. So is a source's relocatable CUDA code if
+    the device loads what is linked of it, and the latter if the device links the former. `skipped`
+    is called as for `iter_images`.
 
     :raises NoContainerError: the file holds no container of device images.
     :raises FormatError, UnsupportedError, FileError: the file is broken, unsupported or unusable.
     """
     for found in find_containers(path, skipped=skipped):
         images = [i for i in found.images if not i.is_host or device.is_host]
-        if not images or is_linked_for(candidates_of(found.linked), device):
+        if not images or found.is_stub or is_linked_for(candidates_of(found.linked), device):
             continue
         explained = explain_loads(replaced(found, images=tuple(images)), device)
         each = loaded(candidates_of(images), device).values()
         served = set().union(*each) if all(each) else ()
+        if not served and links_sources([candidates_of(one) for one in found.sources], device):
+            continue
         loads = tuple(load for at, load in explained.items() if at in served)
         yield Match(
             file=found.path,

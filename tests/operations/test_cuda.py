@@ -16,13 +16,14 @@ from offload_tool import list_images
 from offload_tool.cli import main
 from offload_tool.errors import UnsupportedError
 from offload_tool.formats.cuda.fatbin import NewCudaEntry, plan_cuda_fatbin
-from offload_tool.operations.match import Device, NoImageError
+from offload_tool.operations.check import Rule, check_libraries
+from offload_tool.operations.match import Device, NoImageError, match_images
 from offload_tool.operations.merge import MergeError, merge_files
 from offload_tool.operations.thin import thin_file
 from tests.conftest import Capture, Tool, run_tool
 from tests.formats.cuda_images import content_of, images_of, packed_fatbin, ptx
 from tests.formats.cuda_images import cubin as real_cubin
-from tests.formats.object_files import make_cubin, make_elf
+from tests.formats.object_files import Part, make_cubin, make_elf, pack_elf
 
 PREFIX = "cuda-nvptx64-nvidia-cuda-unknown-"
 
@@ -47,6 +48,47 @@ def fatbin(*processors: str, method: str = "", size: int = 9000, seed: int = 0) 
     ]
     plain = b"".join(plan_cuda_fatbin(rows).chunks())
     return packed_fatbin(plain, method) if method else plain
+
+
+def program(folder: Path, llvm: Tool, linked: bytes, *others: bytes) -> Path:
+    """Return a library with what is linked of `others`, or if `linked` is a stub, beside them."""
+    source = '.section .nvFatBinSegment,"aw"\n.long 0x466243b1, 2\n.quad linked, 0\n'
+    source += '.section .nv_fatbin,"a"\nlinked: .incbin "linked"\n'
+    source += f'.section {".nv_fatbin" if linked == STUB else "__nv_relfatbin"},"a"\n'
+    for name, content in {"linked": linked, **{f"o{at}": o for at, o in enumerate(others)}}.items():
+        (folder / name).write_bytes(content)
+        source += "" if name == "linked" else f'.balign 8\n.incbin "{name}"\n'
+    (folder / "x.s").write_text(source)
+    command = f"--target=x86_64-linux-gnu -fuse-ld=lld -nostdlib -shared x.s -o x{len(others)}.so"
+    run_tool(llvm("clang"), *command.split(), cwd=folder)
+    return folder / f"x{len(others)}.so"
+
+
+EMPTY = pack_elf([Part(b".strtab", 3, 0, b"\0.strtab\0")], machine=190)
+EMPTY = make_cubin(75)[:32] + EMPTY[32:48] + make_cubin(75)[48:52] + EMPTY[52:]
+STUB = b"".join(plan_cuda_fatbin([NewCudaEntry("sm_75", EMPTY)]).chunks())
+"""What nvcc links of no relocatable code: a cubin without code and data."""
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize(
+    ("linked", "others", "lacking"),
+    [
+        (STUB, [fatbin("sm_80", "compute_80")], ["sm_75"]),
+        (fatbin("sm_80"), [fatbin("sm_80", "compute_80"), fatbin("compute_80")], ["sm_75"]),
+        (fatbin("sm_80"), [fatbin("sm_80", "compute_80"), fatbin("sm_80")], ["sm_75", "sm_90"]),
+    ],
+    ids=["stub", "ptx", "no-ptx"],
+)
+def test_devices_that_link(
+    linked: bytes, others: list[bytes], lacking: list[str], llvm: Tool, tmp_path: Path
+) -> None:
+    """A device needs the linked image or each source's code, and nothing of nvcc's stub."""
+    path = program(tmp_path, llvm, linked, *others)
+    for name in ("sm_75", "sm_80", "sm_90"):
+        device = Device.parse(name)
+        assert bool(list(check_libraries([path], [Rule(targets=(device,))]))) == (name in lacking)
+        assert all(match.loads for match in match_images(path, device)) == (name not in lacking)
 
 
 def targets(path: Path) -> list[str]:

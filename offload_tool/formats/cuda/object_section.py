@@ -113,6 +113,8 @@ def linked_fatbins(tables: ElfTables) -> list[int]:
     if tables.header.e_type == elf.ET_REL or tables.elf_class is not elf.ELF64_LITTLE:
         return []
     addresses = [*_linked_wrappers(tables)]
+    if not addresses:
+        return []
     try:
         pointers = LinkedPointers(tables)
         pointers.look_up({address + _POINTER for address in addresses})
