@@ -213,7 +213,16 @@ class _Split:
         return pchs
 
     def _complete(self, steps: Sequence[Step], launched: Mapping[int, list[int]]) -> None:
-        """Check and note the results of all passes."""
+        """Check and note the results of all passes.
+
+        :raises PassedThroughError: a pass has not read a file of ``#embed``.
+        """
+        for number, name in self._depfiles.items():
+            job = self._plan.jobs[number]
+            # Clang 22 writes no depfile then, and reports a missing file only if it need not.
+            has_one = os.path.isfile(name) or self._is_skipped([number])
+            if DEPFILE_OPTION in job.args and not has_one:
+                raise PassedThroughError(f"{job.target}: a file that '#embed' names is missing")
         if launched:
             from offload_tool.launch.launcher_commands import check_result
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 
 from offload_tool.clang.argument_files import all_args
 from offload_tool.clang.depfile import depfile_command, read_depfile
@@ -28,8 +29,18 @@ def files_read(command: Command, environment: Mapping[str, str]) -> list[str]:
     """Return the files that a compile has read, by depfile or preprocessor; raise CompilerError."""
     read = listed_files(command) or preprocess(command, environment)
     if read is None:
+        _check_without_depfile(command, environment)
         raise not_listed(command.depfile, command.source)
     return read
+
+
+def _check_without_depfile(command: Command, environment: Mapping[str, str]) -> None:
+    """Raise CompilerError for what clang 22 reports only then: ``#embed`` names a missing file."""
+    with suppress(OSError):
+        result = capture(depfile_command(command.without_depfile.argv()), environment)
+        for line in os.fsdecode(result.errors).splitlines():
+            if "error: " in line:
+                raise CompilerError(f"{line.strip()}; with a depfile, the compiler is silent")
 
 
 def not_listed(depfile: str, source: str) -> CompilerError:

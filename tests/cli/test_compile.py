@@ -244,6 +244,13 @@ def test_wrong_environment(
     assert names() == {"k.hip"}
 
 
+def test_missing_file_of_embed(folder: Path, capfd: Capture) -> None:
+    """The error names it, although clang 22 with a depfile is silent of it."""
+    Path("k.hip").write_text('const char data[] = {\n#embed "data"\n};\n')
+    assert run(*GFX906, *FLAGS) == 1
+    assert "'data' file not found" in capfd.readouterr().err
+
+
 def test_compiler_error(folder: Path, capfd: Capture) -> None:
     """The compiler's message and status are passed on; the old output is removed."""
     args = [*GFX906, "--depfile", "k.d", "--stamp", "k.stamp", *FLAGS]

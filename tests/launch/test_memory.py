@@ -344,6 +344,14 @@ def test_error(project: Project) -> None:
     assert not (project.folder / ".s.o.kept").exists()
 
 
+def test_missing_file_of_embed(project: Project) -> None:
+    """It is an error, as of the driver: passes with a depfile, of which clang 22 is silent."""
+    project.edit("s.hip", "__global__", 'const char data[] = {\n#embed "data"\n};\n__global__')
+    done = project.ours()
+    assert (done.returncode, "'data' file not found" in done.stderr) == (1, True)
+    assert not (project.folder / "s.o").exists()
+
+
 @pytest.mark.parametrize("flags", [f"{OLD} -O1", f"{NEW} -O1 -g", f"{OLD} -fgpu-rdc", "-flto"])
 @pytest.mark.parametrize("bad", ["__gfx942__", "__gfx90a__", "host"])
 def test_error_of_one_pass(bad: str, flags: str, project: Project, tmp_path: Path) -> None:

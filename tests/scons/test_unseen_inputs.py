@@ -128,6 +128,13 @@ CASES: dict[str, Case] = {
         )
         for more in ("", " --save-temps")
     },
+    "script of a linker": Case(
+        ONE,
+        [writes("w.ld", "more = 2;\n")],
+        {"v.ld": "INPUT(w.ld)\n", "w.ld": "more = 1;\n"},
+        flags=["-Xoffload-linker", "v.ld"],
+        runs_again=["by-scons", "by-compile"],
+    ),
     "embed with a limit": Case(
         "constexpr unsigned char data[] = {\n#embed <v.bin> limit(1) if_empty(7)\n};\n"
         "#define HERE data[0]\n",
