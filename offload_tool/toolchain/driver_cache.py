@@ -310,5 +310,10 @@ def compiler_files(args: Sequence[str], environment: Mapping[str, str]) -> Itera
         yield from (f"{folder}/{name}" for name in names if name.endswith(_CONFIGURATION))
     yield from values(args, CONFIGURATION)
     for root in ("/usr", *values(args, ROOT)):
-        yield from (f"{root}/{below}{name}" for below in ("", "usr/") for name in _GCC)
+        for folder in (f"{root}/{below}{name}" for below in ("", "usr/") for name in _GCC):
+            yield folder
+            # Of a triple, and in it of a version: clang takes the newest that has a crtbegin.o.
+            triples = [f"{folder}/{triple}" for triple in names_in(folder)]
+            yield from triples
+            yield from (f"{triple}/{name}" for triple in triples for name in names_in(triple))
         yield root

@@ -198,6 +198,21 @@ def test_folder_that_the_driver_finds(root: str, flags: str, project: Project) -
     assert [project.ran(), project.ran()] == [ALL, set()]
 
 
+def test_gcc_that_becomes_complete(project: Project) -> None:
+    """Clang takes the newest GCC that has a ``crtbegin.o``; its folder may have been there."""
+    project.flags.append("--gcc-toolchain=g")
+    project.edit("s.hip", '#include "value.h"', "#include <found.h>")
+    for version in ("12", "13"):
+        project.write(f"g/include/c++/{version}/found.h", f"#define VALUE {version}\n")
+        cstddef = "namespace std { typedef unsigned long size_t; }\n"
+        project.write(f"g/include/c++/{version}/cstddef", cstddef)
+        project.write(f"g/lib/gcc/x86_64-linux-gnu/{version}/crtend.o", "")
+    project.write("g/lib/gcc/x86_64-linux-gnu/12/crtbegin.o", "")
+    assert [project.ran(), project.ran()] == [ALL, set()]
+    project.write("g/lib/gcc/x86_64-linux-gnu/13/crtbegin.o", "")
+    assert [project.ran(), project.ran()] == [ALL, set()]
+
+
 def test_other_encoding(project: Project) -> None:
     """Names and texts in UTF-8 are the same bytes in a locale with another encoding."""
     project.more = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
