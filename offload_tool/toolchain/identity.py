@@ -28,7 +28,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from offload_tool.clang.argument_files import all_args
+from offload_tool.clang.argument_files import all_args, possible_files
 from offload_tool.clang.driver import query, query_plan
 from offload_tool.clang.options import CONFIGURATION, does, without_values
 from offload_tool.clang.response_file import configuration_args, expand_command
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 LIBRARY_PATH = "LD_LIBRARY_PATH"
 CONFIGURATION_FOLDERS = ("/etc/clang", "~/.config/clang")
 """Clang's directories of configuration files, besides its own."""
+_OWN_FOLDER = "<CFGDIR>"
+"""Stands for a configuration file's folder, in it."""
 _SCRIPT = b"#!"
 _FOR_THE_LOADER = ("/etc/ld.so.cache", "/etc/ld.so.preload")
 # Compiled on first use, as results are cached.
@@ -272,7 +274,7 @@ def _included(path: str) -> list[str]:
         elif "/" not in name:
             usual = (os.path.join(os.path.expanduser(x), name) for x in CONFIGURATION_FOLDERS)
             found += filter(os.path.isfile, usual)
-        found.append(os.path.join(folder, name.replace("<CFGDIR>", folder)))
+        found.append(os.path.join(folder, name.replace(_OWN_FOLDER, folder)))
     return found
 
 
@@ -281,9 +283,16 @@ def has_configuration(args: Iterable[str]) -> bool:
     return any(does(arg, CONFIGURATION) for arg in all_args(args))
 
 
+def _named_in(configuration: str) -> tuple[str, ...]:
+    """Return the names in a configuration file that may be files, but no configuration files."""
+    folder = os.path.dirname(configuration)
+    args = (arg.replace(_OWN_FOLDER, folder) for arg in configuration_args(configuration))
+    return possible_files(arg for arg in args if not arg.startswith("@"))
+
+
 @memoized(64)
 def configuring_files(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the configuration files that a compile reads, if its flags name any.
+    """Return the configuration files that a compile reads, with what they name; if flags name any.
 
     The driver is queried, as it searches several directories for a bare name, and its mode and
     target select further files there. `command` is the compile, without its source and options for
@@ -297,5 +306,6 @@ def configuring_files(command: Sequence[str], environment: Mapping[str, str]) ->
     except CompilerError:
         return ()
     found = all_configuration_files(configuration_files(result.output + result.errors))
+    found += [name for file in found for name in _named_in(file)]
     prefixes = [f"{folder}/" for folder in (os.getcwd(), environment.get("PWD")) if folder]
     return tuple(name.removeprefix(next(filter(name.startswith, prefixes), "")) for name in found)

@@ -188,6 +188,12 @@ CASES: dict[str, Case] = {
         {"system/f.cfg": "-DHERE=1\n", "user/no": ""},
         flags=["--config-user-dir=user", "--config-system-dir=system", "--config=f.cfg"],
     ),
+    "file that a configuration file names": Case(
+        ONE,
+        [removes("p.csv")],
+        {"f.cfg": "-mllvm -forceattrs-csv-path=<CFGDIR>/p.csv\n", "p.csv": ""},
+        flags=["-O1", "--config", "./f.cfg"],
+    ),
     **{
         f"folder that appears in {prefix}{root}": Case(
             "#include <one.h>\n",
