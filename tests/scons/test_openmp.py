@@ -161,6 +161,16 @@ def test_flag_of_devices(regions: Project) -> None:
     assert "USED" not in run.errors
 
 
+def test_reports_of_both_host_passes(regions: Project) -> None:
+    """Files of the same name beside host IR and host object are no reason to compile again."""
+    flags = "env.Append(CCFLAGS=['-O1', '-ftime-trace', '-fsave-optimization-record'])\n"
+    regions.sconstruct(flags + OBJECT, HEAD).build_once()
+    regions.edit("work.c", "", "// a comment\n")
+    regions.build_once()
+    (regions.folder / "work.host.json").unlink()
+    assert regions.build_once() == ["work.c host-ir", "work.host.bc host"]
+
+
 def test_generated_source(regions: Project) -> None:
     """A source that the build makes compiles at once; made anew, everything goes together."""
     (regions.folder / "work.c").rename(regions.folder / "work.in")

@@ -295,7 +295,9 @@ class NodeResolver(Resolver):
         args = command_of(self._node, self._command).without_depfile.argv()
         output = self._node.get_internal_path()
         found = job_plan.side_files(args, variables_of(self._node), output)
-        return {name: DIGESTS.digest(name) if own else "" for name, own in found.items()}
+        # The host object's pass gives its files the names of those of the host IR's.
+        kept = {name for name, own in found.items() if own and not self.with_identity}
+        return {name: DIGESTS.digest(name) if name in kept else "" for name in found}
 
 
 def _repository_of(node: Node) -> str:
