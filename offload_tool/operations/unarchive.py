@@ -36,6 +36,7 @@ from offload_tool.formats.targets.bundle_entry_id import (
     has_all_fields,
     is_compatible,
 )
+from offload_tool.formats.targets.compile_target import GPUS
 from offload_tool.formats.targets.processors import PROCESSORS
 from offload_tool.io import FileRange, InputFile, OutputFile, StrPath, replace_all
 from offload_tool.io.limits import effective_budget
@@ -50,7 +51,6 @@ _FORGET_AFTER = 8 << 20  # after so many bytes of the archive, its mapped pages 
 _AT_ONCE, _BYTES_AT_ONCE = 4096, 8 << 20  # members, after which other work gets a turn
 _PARALLEL = 8 << 20  # bytes of all outputs from which on threads are worth their start
 _THREADS = 4  # at most; more would wait for the memory, not for processors
-_GPUS = ("amdgcn", "nvptx64", "spirv64")
 _PADDING, _DARWIN_ALIGNMENT = b"\n", 8
 
 
@@ -401,7 +401,7 @@ def _lasting_entry(image: FoundImage, object_file: InputFile) -> StoredEntry:
 
 def _plain_id(image: FoundImage) -> str:
     """Return an image's entry ID; code for one processor (``-march=native``) serves its CPU."""
-    is_gpu = image.triple.partition("-")[0] in _GPUS
+    is_gpu = image.triple.partition("-")[0] in GPUS
     return image.id if is_gpu else image.id.removesuffix(image.target_id)
 
 

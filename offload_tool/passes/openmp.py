@@ -158,9 +158,11 @@ def image_link_flags(
     return own, [arg for flag in given for arg in (option, f"-Wl,{flag}")]
 
 
-def packaged_arch(device: CompileTarget, toolchain: Toolchain) -> str:
-    """Return the processor that clang's driver packages an image for."""
+def packaged_arch(device: CompileTarget, toolchain: Toolchain, args: Iterable[str] = ()) -> str:
+    """Return the processor for which clang's driver packages an image, or a compile's result."""
     if device.target_id is None:
+        if given := [arg.partition("=")[2] for arg in args if arg.startswith("-march=")]:
+            return given[-1]
         return "generic" if toolchain.major >= _GENERIC_SINCE else ""
     return str(device.target_id)
 

@@ -217,7 +217,9 @@ def _embed_package(given: Operands) -> None:
     embed_offload_binary(host, package, given.output)
 
 
-def _extract(given: Operands, kind: str, triple: str, arch: str, archive: bool = False) -> None:
+def _extract(
+    given: Operands, kind: str, triple: str, arch: str | None, archive: bool = False
+) -> None:
     from offload_tool.operations.unpackage import (
         ExtractOptions,
         ImageFilter,
@@ -225,7 +227,8 @@ def _extract(given: Operands, kind: str, triple: str, arch: str, archive: bool =
         extract_images,
     )
 
-    wanted = ImageFilter({"arch": arch}, kind, given.output, triple=triple)
+    strings = {} if arch is None else {"arch": arch}  # clang names a CPU's, such as "generic"
+    wanted = ImageFilter(strings, kind, given.output, triple=triple)
     options = ExtractOptions(archive=archive, one_each=True)
     try:
         written = extract_images(given.inputs[0], [wanted], options=options, warn=given.warn)
@@ -234,8 +237,8 @@ def _extract(given: Operands, kind: str, triple: str, arch: str, archive: bool =
         raise UsageError(f"{error}; {way_out}") from None
     if not written:
         raise UsageError(
-            f"'{given.inputs[0]}': no image of {kind} with arch {arch}, triple {triple}; "
-            "'offload-tool list' shows what there is"
+            f"'{given.inputs[0]}': no image of {kind} with arch {'any' if arch is None else arch}, "
+            f"triple {triple}; 'offload-tool list' shows what there is"
         )
 
 

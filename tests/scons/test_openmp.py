@@ -11,6 +11,7 @@ import pytest
 
 from offload_tool.formats.bitcode.module import bitcode_symbols
 from offload_tool.formats.objects.elf.reader import read_elf_tables
+from offload_tool.formats.targets.compile_target import parse_target
 from offload_tool.operations.list_images import list_images
 from offload_tool.passes import openmp
 from offload_tool.passes.choose_compiler import find_toolchain
@@ -107,7 +108,8 @@ def test_nodes_of_a_source(regions: Project) -> None:
     others = ["OPENMP [host code] work.host.bc", *(f"OPENMP [{t}] work.c" for t in TARGETS)]
     assert sorted(lines[1:-2]) == sorted(others)
     found = [(image.kind, image.target_id) for image in list_images(regions.folder / "work.o")]
-    assert found == [("openmp", "gfx906"), ("openmp", "")]
+    cpu = openmp.packaged_arch(parse_target(CPU), find_toolchain())
+    assert found == [("openmp", "gfx906"), ("openmp", cpu)]
     regions.write("work.c", REGION)  # written in place, with equal content
     regions.assert_up_to_date()
 

@@ -17,6 +17,7 @@ import pytest
 
 from offload_tool.clang.driver import job_args
 from offload_tool.formats.objects.elf.reader import read_elf_tables
+from offload_tool.operations.list_images import list_images
 from tests.conftest import missing, run_tool, try_tool
 from tests.scons.conftest import Project, environment
 
@@ -293,6 +294,24 @@ def compare_image(
     run_tool(clang, *common, "-c", "work.c", cwd=project.folder)
     run_tool(f"{clang}++", *common, "work.o", "-o", "driver", "-lm", cwd=project.folder)
     assert project.read(f"p.{target}.{target_of(target)}") in project.read("driver")
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("flags", [[], ["-O1", "-march=haswell"]])
+def test_objects_of_a_library(project: Project, clang: Path, flags: list[str]) -> None:
+    """Objects name the processor that the driver's do, by which its link takes their code."""
+    project.write("work.c", MORE)
+    build(project, clang, "env.OffloadStaticLibrary('work', 'work.c')\n", [CPU], *flags)
+    command = [clang, "-fopenmp", *target_flags([CPU]), *flags, "-c", "work.c", "-o", "theirs.o"]
+    run_tool(*command, cwd=project.folder)
+    ours, theirs = (
+        [(image.id, image.size) for image in list_images(project.folder / name)]
+        for name in ("libwork.a", "theirs.o")
+    )
+    assert ours == theirs
+    extract = "env.OffloadExtract('own', 'libwork.a')\nenv.OffloadExtract('their', 'theirs.o')\n"
+    build(project, clang, extract, [CPU])
+    assert project.read(f"own.{CPU}.co") == project.read(f"their.{CPU}.co")
 
 
 @pytest.mark.llvm

@@ -17,7 +17,7 @@ from offload_tool.util.frozen import frozen
 _TRIPLE_DASHES = 2
 """Minimum; target IDs such as ``gfx9-4-generic`` do not begin with an architecture."""
 _KINDS = {"hip": ("amdgcn", "spirv64"), "cuda": ("nvptx64",), "openmp": ("amdgcn", "nvptx64")}
-_GPUS = frozenset(arch for arches in _KINDS.values() for arch in arches)
+GPUS = frozenset(arch for arches in _KINDS.values() for arch in arches)
 _NAMES = {"hip": "HIP", "cuda": "CUDA", "openmp": "OpenMP"}
 _BUNDLE_KINDS = {"amdgcn": "hipv4", "spirv64": "hip"}
 
@@ -61,7 +61,7 @@ def parse_target(text: str, *, allow_unknown: bool = False) -> CompileTarget:
     """Parse one target ID, or a CPU's triple; raise TargetIDError if `text` is neither."""
     if is_triple(text):
         triple = BundleEntryID.parse(f"openmp-{text}-").triple
-        if meaning(triple).arch in _GPUS:
+        if meaning(triple).arch in GPUS:
             message = f"'{text}' is a GPU's triple; give its target ID, such as gfx90a or sm_90"
             raise TargetIDError([message])
         return CompileTarget(triple.removesuffix("-"), triple)

@@ -13,6 +13,7 @@ from offload_tool.formats.targets.bundle_entry_id import (
     OffloadKind,
     kind_outside_bundles,
 )
+from offload_tool.formats.targets.compile_target import GPUS
 from offload_tool.scons import actions, offload_arch, settings
 from offload_tool.scons.builders.objects import offload_device_archive
 from offload_tool.scons.graph import containers, units
@@ -143,7 +144,7 @@ def offload_extract(env: Environment, target: str | None, sources: list[Node]) -
             [package],
             kind=kind_outside_bundles(entry.kind),
             triple=device.packaged_triple,
-            arch=str(device.target_id or ""),
+            arch=str(device.target_id or "") if device.arch in GPUS else None,
             archive=is_archive,
         )
         nodes.append(made)

@@ -107,15 +107,22 @@ def package_node(
     given: Mapping[Node, BundleEntryID] = MappingProxyType({}),
     keys: Mapping[Node, dict[str, str]] = MappingProxyType({}),
     base: Node | None = None,
+    *,
+    in_object: bool = False,
 ) -> Node:
-    """Declare the offload binary of nodes, or of files with `given` IDs; it follows `base`."""
+    """Declare the offload binary of nodes, or of files with `given` IDs; it follows `base`.
+
+    It names processors as the driver's objects do if it is for one (`in_object`).
+    """
     images = []
     for node in nodes:
         code = _code_of_entry(given[node]) if node in given else code_of(node)
         image: dict[str, Any] = {
             "kind": code.kind,
             "triple": code.device.packaged_triple,
-            "arch": str(code.device.target_id or ""),
+            "arch": str(
+                code.device.target_id or (info_of(node).packaged_arch if in_object else "")
+            ),
         }
         if node.get_suffix() == ".cubin" and node not in given and code.relocatable:
             image["image_kind"] = "OBJECT"  # as clang's link expects; the suffix implies "CUBIN"

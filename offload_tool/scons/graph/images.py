@@ -195,7 +195,8 @@ def member_node(env: Environment, unit: Unit, names: Iterable[Node]) -> Node:
 def _object_with_package(
     env: Environment, unit: Unit, names: Iterable[Node], devices: list[Node], host: Node
 ) -> Node:
-    package = containers.package_node(env, unit.stem.files(env, "$OFFLOADPACKAGESUFFIX"), devices)
+    files = unit.stem.files(env, "$OFFLOADPACKAGESUFFIX")
+    package = containers.package_node(env, files, devices, in_object=True)
     made = actions.EMBED_PACKAGE.first_free(env, names, [host, package])
     info_of(made).device_nodes = devices
     return made
