@@ -74,9 +74,12 @@ class OpenMPPass(CompilePass):
         if self.compiles_source:  # the host IR must reach the devices unoptimised
             flags += _front_end("-disable-llvm-passes", "-emit-llvm-uselists")
             return [*language_flags(self.source), *flags, "-emit-llvm", "-c"]
-        # The source's preprocessor flags have no effect on the host object, made of the IR.
-        flags.append("-Wno-unused-command-line-argument")
-        return [*mode_flags(self.source), "-x", "ir", *flags, "-c"]
+        return [*mode_flags(self.source), *flags, "-c"]
+
+    def last_flags(self, toolchain: Toolchain, archive_format: str = "") -> list[str]:
+        """See `CompilePass.last_flags`: the user's ``-x`` is for the source, not for the IR."""
+        del toolchain, archive_format
+        return [] if self.compiles_source else ["-x", "ir"]
 
     def local_flags(self, toolchain: Toolchain) -> list[str]:
         """See `CompilePass.local_flags`."""

@@ -155,6 +155,13 @@ def test_compiler_cache(regions: Project, tmp_path: Path) -> None:
     assert cache.hits() == len(TARGETS)
 
 
+def test_language_of_the_user(regions: Project) -> None:
+    """The user's ``-x`` chooses the language of the source, and not that of the host IR."""
+    regions.write("work.c", f"{REGION}static_assert(sizeof('a') == 1, \"C++\");\n")
+    flags = "env.Append(CFLAGS=['-x', 'c++', '-std=c++17'])\n"
+    regions.sconstruct(flags + OBJECT, HEAD).build_once()
+
+
 def test_flag_of_devices(regions: Project) -> None:
     """A flag that only a CPU as device uses is used, as in the driver's one command."""
     head = HEAD.replace(repr(list(TARGETS)), repr([CPU]))

@@ -105,6 +105,7 @@ def host_node(env: Environment, unit: Unit, name: Node | None = None) -> Node:
             **variables,
             _OFFLOAD_PIC_FLAGS=["-fPIC"] if unit.is_shared else [],
             _OFFLOAD_PASS_FLAGS=job.flags(found_tools.toolchain(env)),
+            _OFFLOAD_LAST_FLAGS=last_flags(env, job),
             _OFFLOAD_LANGUAGE="OPENMP",
             _OFFLOAD_LANGUAGE_FLAGS=unit.language_flags,
         )
