@@ -133,7 +133,7 @@ def cached_query(
         if named is None:
             return None
         found = tuple(named)
-        roots = [os.path.join(directory, root) for root in _installations(given, environment)]
+        roots = {os.path.join(directory, root) for root in _installations(given, environment)}
         here = f"{directory}/"
         begins = (f"{root.rstrip('/')}/" for root in roots)
         within = tuple(begin for begin in begins if begin.startswith(here))
@@ -146,7 +146,9 @@ def cached_query(
         prefixes = {*roots, *folders, *map(os.path.dirname, folders)}
         beside = (f"{prefix}/{name}" for prefix in prefixes for name in _LOOKED_UP)
         sought = looked_up((*given, *found))
-        return [*files, *folders, *beside, *origins(files), *sought, *more()]
+        # Of folders for device libraries, the first that has one counts.
+        searched = roots - {directory}
+        return [*files, *folders, *searched, *beside, *origins(files), *sought, *more()]
 
     return cached_compiler_result(key, [program, *args], environment, find, dependencies)
 
@@ -155,7 +157,8 @@ def _installations(args: Iterable[str], environment: Mapping[str, str]) -> Itera
     """Yield the folders of installations that options and variables name."""
     for flag in relevant_flags(args):
         yield flag.partition("=")[2] or flag.removeprefix("-isysroot") or flag
-    yield from filter(None, (environment.get(name) for name in INSTALLATIONS))
+    for name in INSTALLATIONS:  # HIP_DEVICE_LIB_PATH may be a list
+        yield from filter(None, environment.get(name, "").split(os.pathsep))
 
 
 def cached_args(

@@ -24,7 +24,7 @@ from offload_tool.run import driverless, run_pass
 from offload_tool.toolchain.probe import Toolchain
 from tests.cli.conftest import KERNEL, names, run, state
 from tests.cli.test_compile import BARE, CPU, FLAGS, GFX906, REGION, processor
-from tests.conftest import Tool, wait_for
+from tests.conftest import Tool, run_tool, wait_for
 from tests.scripts import script
 from tests.toolchain.installed import write_device_libraries
 
@@ -290,6 +290,30 @@ def test_device_library_that_was_missing(
     (tmp_path / "ocml.bc").rename(libraries / "ocml.bc")
     compiles(*args)
     assert str(libraries / "ocml.bc") in Path(".k.co.manifest").read_text()
+
+
+@pytest.mark.llvm
+@pytest.mark.parametrize("by", ["flags", "variable"])
+def test_device_library_in_an_earlier_folder(
+    by: str,
+    compiles: Callable[..., bool],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    llvm: Tool,
+) -> None:
+    """A library that appears in the first of several folders is linked instead."""
+    monkeypatch.setenv("OFFLOAD_CLANG", llvm("clang"))
+    Path("second/empty.c").touch()
+    target = ["--target=amdgcn-amd-amdhsa", "-nogpulib", "-emit-llvm", "-c"]
+    run_tool(llvm("clang"), *target, "second/empty.c", "-o", "second/l.bc")
+    args = [*WORDS, *(flag for flag in FOLDERS if flag != "-nogpulib"), "--hip-device-lib=l.bc"]
+    if by == "flags":
+        args += ["--hip-device-lib-path=first", "--hip-device-lib-path=second"]
+    else:
+        monkeypatch.setenv("HIP_DEVICE_LIB_PATH", f"{folder}/first:{folder}/second")
+    assert [compiles(*args), compiles(*args)] == [True, False]
+    Path("first/l.bc").write_bytes(Path("second/l.bc").read_bytes())
+    assert [compiles(*args), compiles(*args)] == [True, False]
 
 
 # The cut-off, compared with a compile of one stage.
