@@ -125,15 +125,16 @@ class PlannedPchs:
         recipe = self._recipe(job, candidate.headers)
         if (found := pch.find_state(recipe, job.source)) is not None:
             return found
-        marks = Marks(recipe, candidate, self._digests)
-        if not marks.are_enough and not marks.has_other(job.source):
-            marks.add(job.source)
-            return _NEW
         os.makedirs(FOLDER, exist_ok=True)
         with open(sibling(recipe.file, ".lock"), "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
             if (found := pch.find_state(recipe, job.source)) is not None:
                 return found
+            # Not before: a PCH that another launch makes has another state than its headers.
+            marks = Marks(recipe, candidate, self._digests)
+            if not marks.are_enough and not marks.has_other(job.source):
+                marks.add(job.source)
+                return _NEW
             state = pch.states(recipe)[0]
             pch.make_pch(state, candidate, refuses_errors=True)
             remove_unused(FOLDER, _KEPT_FOR, but=(".lock",))

@@ -216,7 +216,7 @@ def test_two_at_once(project: Project) -> None:
         command, more = [*project.launch, *project.command()], environment(project.more)
         started.append(subprocess.Popen(command, cwd=project.folder, env=more, stderr=PIPE))
     messages = "".join(each.communicate()[1].decode() for each in started)
-    assert [messages.count(text) for text in ("made\n", WITH)] == [3, 6]
+    assert [messages.count(text) for text in ("made\n", WITH)] == [3, 6], messages
     assert [project.compiled("s"), project.compiled("t")] == [{}, {}]
 
 
