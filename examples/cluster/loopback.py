@@ -151,7 +151,7 @@ class Cluster:
                 bwrap=shutil.which("bwrap"),
                 server_token=_say(
                     *("auth", "generate-jwt-hs256-server-token"),
-                    *("--secret-key", key, "--server", own),
+                    *(f"--secret-key={key}", "--server", own),  # a key may begin with "-"
                 ),
             )
             self._start("server", self._config(name, text))

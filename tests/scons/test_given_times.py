@@ -248,7 +248,7 @@ File.get_contents = logged
 
 @pytest.mark.parametrize(("arguments", "is_read"), [([], False), (["--max-drift=-1"], True)])
 def test_new_outputs(arguments: list[str], is_read: bool, project: Project) -> None:
-    """An unchanged output is read once after the build that made it, and then only by request.
+    """An unchanged output is read at most in the build after its own, and then only by request.
 
     SCons itself reads each in each build of the next two days.
     """
@@ -256,10 +256,10 @@ def test_new_outputs(arguments: list[str], is_read: bool, project: Project) -> N
     project.sconstruct(f"{SETTINGS}env.OffloadBundle('k.hip')\n{READS}").build()
     read = project.folder / "read"
     time.sleep(0.1)
-    for expected in (True, is_read):
-        read.unlink()
-        project.build(*arguments)
-        assert (not outputs.isdisjoint(read.read_text().splitlines())) == expected
+    project.build(*arguments)  # this may read them: they were too new
+    read.unlink()
+    project.build(*arguments)
+    assert (not outputs.isdisjoint(read.read_text().splitlines())) == is_read
     (project.folder / "k.hipfb").write_bytes(b"damaged")
     project.build(*arguments)
     assert project.read("k.hipfb") != b"damaged"
