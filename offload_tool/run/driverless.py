@@ -50,8 +50,8 @@ _LLD = ["-flavor", "gnu"]
 
 
 _MARKS = ("\0source", "\0output", "\0depfile", "\0cuid", "\0preamble")
-"""Names of a command; the last two are whole options. Without a precompiled header, the last is
-""."""
+"""Stand for names of a command. The last two are whole options, the last one is empty without a
+precompiled header."""
 _OTHERS = (
     *(os.devnull, "offload-other.co", "offload-other.d", "-cuid=0ff10ad0", "-preamble-bytes=7,1"),
 )
