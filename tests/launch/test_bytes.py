@@ -53,9 +53,9 @@ def test_flags(flags: str, tmp_path: Path, llvm: Tool) -> None:
     args = [llvm("clang++"), *HIP, *TARGETS, *flags.split(), "-c", "s.hip", "-o", "s.o"]
     messages = compare(tmp_path, args)
     assert "launch: split: " in messages
-    assert "passed through" not in messages
     if "OFFLOAD_TEST_LLVM" in os.environ:
         return  # other versions cannot do all; passes of the new driver are no commands of its
+    assert "passed through" not in messages
     assert (tmp_path / "done1/s.o").exists()
     variable = f"OFFLOAD_LAUNCHER={counting(tmp_path)}"
     messages = compare(tmp_path / "launched", args, ways=[("env", variable, *LAUNCH)])
