@@ -39,12 +39,7 @@ from offload_tool.containers.walk import (
     Region,
     Walk,
 )
-from offload_tool.errors import (
-    ContentError,
-    NoContainerError,
-    OffloadError,
-    UnsupportedError,
-)
+from offload_tool.errors import ContentError, NoContainerError, OffloadError, UnsupportedError
 from offload_tool.formats.bundle.object_file import is_object_file
 from offload_tool.formats.cuda import object_section
 from offload_tool.formats.cuda.fatbin import (

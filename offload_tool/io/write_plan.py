@@ -5,7 +5,7 @@ with their size::
 
     position  0       64            5000            9000000    9000004   9008192
               Literal Range of host Range of        (zeros)    Literal   end
-                                    content 0
+                                    the content
 
 An editor of object files has the data of the file, but not the open file: its plan refers to it as
 `HOST`, and `bound` fills it in. A plan can have more `Unopened` files than can be open at once.

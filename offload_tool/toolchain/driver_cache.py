@@ -142,8 +142,9 @@ def cached_query(
             path for path in paths if local or not path.startswith(here) or path.startswith(within)
         )
         programs = os.path.abspath(program), os.path.realpath(program)
-        folders = {*map(os.path.dirname, (*files, *programs))}
-        prefixes = {*roots, *folders, *map(os.path.dirname, folders)}
+        folders = {*map(os.path.dirname, files)}
+        above = map(os.path.dirname, (*folders, *map(os.path.dirname, programs)))
+        prefixes = {*roots, *folders, *above}
         beside = (f"{prefix}/{name}" for prefix in prefixes for name in _LOOKED_UP)
         sought = looked_up((*given, *found))
         # Of folders for device libraries, the first that has one counts.

@@ -56,7 +56,7 @@ _ARCHIVE_FORMATS = {"hip": ("object-bundle", "offload-binary"), "cuda": tuple(cu
 
 def device_nodes(env: Environment, unit: Unit) -> list[Node]:
     """Return the nodes of a source's device passes, one per device."""
-    made, toolchain = [], found_tools.toolchain(env)
+    made = []
     try:
         find = partial(offload_arch.devices, env, unit.kind)
         devices = cached(env, f"devices of {unit.kind}", find)
@@ -69,9 +69,9 @@ def device_nodes(env: Environment, unit: Unit) -> list[Node]:
         node = first_free(names, partial(_compile, env, unit, job))
         is_relocatable = job.rdc or job.has_host_ir
         label(env, node, unit.kind, device, relocatable=is_relocatable)
-        if job.has_host_ir:
-            args = all_args(_flag_args(env, unit, job).declared)
-            info_of(node).packaged_arch = openmp.packaged_arch(device, toolchain, args)
+        if job.has_host_ir and device.target_id is None:
+            args, found = all_args(_flag_args(env, unit, job).declared), found_tools.toolchain(env)
+            info_of(node).packaged_arch = openmp.packaged_arch(device, found, args)
         made.append(node)
     return made
 

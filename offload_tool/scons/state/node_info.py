@@ -50,7 +50,7 @@ class NodeInfo:
     code: DeviceCode | None = None
     entry_id: BundleEntryID | None = None
     packaged_arch: str = ""
-    """The processor that OpenMP's objects name for device code (see `openmp.packaged_arch`)."""
+    """The processor that OpenMP's objects name for a CPU's code (see `openmp.packaged_arch`)."""
     records: PassRecords | None = None
     code_kinds: frozenset[str] | None = None
     """The offload kinds of the relocatable device code in an object or library, if known."""

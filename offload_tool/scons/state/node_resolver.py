@@ -296,8 +296,8 @@ class NodeResolver(Resolver):
         output = self._node.get_internal_path()
         found = job_plan.side_files(args, variables_of(self._node), output)
         # The host object's pass gives its files the names of those of the host IR's.
-        kept = {name for name, own in found.items() if own and not self.with_identity}
-        return {name: DIGESTS.digest(name) if name in kept else "" for name in found}
+        stay = not self.with_identity
+        return {name: DIGESTS.digest(name) if own and stay else "" for name, own in found.items()}
 
 
 def _repository_of(node: Node) -> str:
